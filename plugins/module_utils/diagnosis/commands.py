@@ -1,0 +1,177 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubectl command that makes a change by hand, or that shows what a finding rests on.
+
+Arguments are an atomic list in Kubernetes, and the evidence holds them redacted: so a command never rewrites a list
+of arguments, it opens the object for the one edit that is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+_REVERTING = ("now", "on_sync")
+_RESIZABLE_KINDS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+
+# The YAML path of a change with target k8s and a probe or volume name -> what to write there, in words.
+_K8S_EDITS = {
+    "volumes.shm": "an emptyDir volume with medium Memory and sizeLimit {value}, mounted at /dev/shm",
+    "volumes.shm.sizeLimit": "the sizeLimit of the volume mounted at /dev/shm to {value}",
+    "startupProbe": "a startupProbe with {value}",
+    "livenessProbe": "the livenessProbe: {value}",
+    "strategy": "the update strategy: {value}",
+    "terminationGracePeriodSeconds": "terminationGracePeriodSeconds to {value}",
+    "lifecycle.preStop": "lifecycle.preStop: {value}",
+}
+
+
+def namespace_option(pod):
+    """`` -n NAMESPACE`` or an empty string for a pod without one (a plain log)."""
+    return f" -n {shlex.quote(pod['namespace'])}" if pod.get("namespace") else ""
+
+
+def edited_object(pod):
+    """``kind/name`` of the object to edit, lower case as kubectl takes it; the pod itself when nothing is above it."""
+    workload = pod.get("workload") or {}
+    edit = workload.get("edit") or workload
+    if edit.get("kind") and edit.get("name"):
+        return f"{edit['kind'].lower()}/{edit['name']}"
+    return f"pod/{pod['name']}"
+
+
+def reverting_manager(pod):
+    """The manager that is proven to undo a live edit, as ``{tool, object}``, or None."""
+    for manager in (pod.get("workload") or {}).get("managers") or []:
+        if manager.get("proof") == "proof" and manager.get("reverts") in _REVERTING:
+            return manager
+    return None
+
+
+def _has_template(pod):
+    workload = pod.get("workload") or {}
+    edit = workload.get("edit") or workload
+    return edit.get("kind") in _RESIZABLE_KINDS
+
+
+def _edit(pod, what):
+    return f"kubectl{namespace_option(pod)} edit {edited_object(pod)}  # {what}"
+
+
+def command_for(change, pod, container):
+    """How to make ``change`` by hand for a container of ``pod``: one line, or None for what no command does."""
+    manager = reverting_manager(pod)
+    if manager and change["target"] in ("flag", "env", "k8s"):
+        return (
+            f"change it in the source of {manager.get('tool')} ({manager.get('object')}): "
+            f"{change['name']} {_value_words(change)}; a live edit would be reverted"
+        )
+    return _COMMANDS[change["target"]](change, pod, container)
+
+
+def _value_words(change):
+    value = change.get("value")
+    return change["direction"] if value is None else f"{change['direction']} to {value}"
+
+
+def _flag(change, pod, container):
+    option = "--" + change["name"].lstrip("-").replace("_", "-")
+    if change["direction"] == "remove":
+        return _edit(pod, f"container {container['name']}: remove {option}")
+    if change["direction"] == "add" and change.get("value") in (None, True):
+        return _edit(pod, f"container {container['name']}: add {option}")
+    value = change.get("value")
+    if value is None:
+        return _edit(pod, f"container {container['name']}: {change['direction']} {option}")
+    return _edit(pod, f"container {container['name']}: set {option}={value}")
+
+
+def _env(change, pod, container):
+    where = f"kubectl{namespace_option(pod)} set env {edited_object(pod)} -c {container['name']}"
+    if not _has_template(pod):
+        return _edit(pod, f"container {container['name']}: {change['direction']} {change['name']}")
+    if change["direction"] == "remove":
+        return f"{where} {change['name']}-"
+    value = change.get("value")
+    setting = change["name"] + "=" + ("VALUE" if value is None else str(value))
+    return f"{where} {shlex.quote(setting)}"
+
+
+def _k8s(change, pod, container):
+    name, value = change["name"], change.get("value")
+    if name.startswith("resources.") and _has_template(pod):
+        _resources, bound, resource = name.split(".", 2)
+        if change["direction"] == "remove":
+            patch = {
+                "spec": {
+                    "template": {
+                        "spec": {
+                            "containers": [
+                                {"name": container["name"], "resources": {bound: {resource: None}}}
+                            ]
+                        }
+                    }
+                }
+            }
+            return f"kubectl{namespace_option(pod)} patch {edited_object(pod)} --type=strategic -p {shlex.quote(json.dumps(patch))}"
+        if value is not None:
+            return (
+                f"kubectl{namespace_option(pod)} set resources {edited_object(pod)} -c {container['name']} "
+                f"--{bound}={resource}={value}"
+            )
+    words = _K8S_EDITS.get(name)
+    if words and value is not None:
+        return _edit(pod, f"container {container['name']}: {words.format(value=value)}")
+    return _edit(pod, f"container {container['name']}: {name} {_value_words(change)}")
+
+
+def _action(change, pod, container):
+    template = _ACTIONS.get(change["name"])
+    if template is None:
+        return None
+    return template.format(
+        ns=namespace_option(pod),
+        pod=pod["name"],
+        object=edited_object(pod),
+        container=container["name"],
+        node=pod.get("node") or "NODE",
+    )
+
+
+_COMMANDS = {"flag": _flag, "env": _env, "k8s": _k8s, "action": _action}
+_ACTIONS = {
+    "free_gpu": "kubectl{ns} exec {pod} -c {container} -- nvidia-smi  # on the node it also lists the processes",
+    "read_gpu_memory": "kubectl{ns} exec {pod} -c {container} -- nvidia-smi --query-gpu=memory.total,memory.used,memory.free --format=csv",
+    "recreate_pod": "kubectl{ns} delete pod {pod}",
+    "restart_pod": "kubectl{ns} delete pod {pod}",
+    "rollback_revision": "kubectl{ns} rollout undo {object}",
+    "read_earlier_log": "kubectl{ns} logs {pod} -c {container} --previous | grep -n -m 20 -E 'Error|error|Traceback'",
+    "read_kernel_log": "kubectl debug node/{node} -it --image=busybox -- chroot /host dmesg -T | grep -i -E 'oom|killed process'",
+    "find_sender": "kubectl{ns} get events --field-selector involvedObject.name={pod} --sort-by=.lastTimestamp",
+    "compare_process_memory": "kubectl{ns} exec {pod} -c {container} -- ps -eo pid,rss,comm --sort=-rss",
+    "judge_by_anonymous_memory": "kubectl{ns} exec {pod} -c {container} -- cat /sys/fs/cgroup/memory.stat",
+    "clear_shm": "kubectl{ns} exec {pod} -c {container} -- ls -la /dev/shm",
+    "check_memory_view": "kubectl{ns} exec {pod} -c {container} -- nvidia-smi -q -d MEMORY",
+}
+
+
+def checks(pod, container, proofs):
+    """The commands that show the proofs of a finding again, each once."""
+    ns, name = namespace_option(pod), pod["name"]
+    previous = " --previous" if (container.get("restart_count") or 0) > 0 else ""
+    by_source = {
+        "log": f"kubectl{ns} logs {name} -c {container['name']}{previous}",
+        "status": f"kubectl{ns} get pod {name} -o jsonpath='{{.status.containerStatuses}}'",
+        "event": f"kubectl{ns} get events --field-selector involvedObject.name={name}",
+        "spec": f"kubectl{ns} get pod {name} -o yaml",
+        "kernel": _ACTIONS["read_kernel_log"].format(node=pod.get("node") or "NODE"),
+        "cgroup": f"kubectl{ns} exec {name} -c {container['name']} -- cat /sys/fs/cgroup/memory.stat /sys/fs/cgroup/cpu.stat",
+        "node": f"kubectl describe node {pod.get('node') or 'NODE'}",
+        "workload": f"kubectl{ns} get {edited_object(pod)} -o yaml",
+    }
+    shown = []
+    for item in proofs:
+        command = by_source.get(item["source"])
+        if command and command not in shown:
+            shown.append(command)
+    return shown

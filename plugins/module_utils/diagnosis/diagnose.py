@@ -1,0 +1,378 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence in, diagnosis out: per pod the trigger first, then cascade, contributing findings and risks.
+
+The order of the day (design, section 3): the first error of the first readable failing attempt is the trigger; an init
+container fails before the main one; what happened around the pod explains a container that never ran.
+"""
+
+from __future__ import annotations
+
+from .. import documents
+from ..documents import CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
+from . import around_pod, replicas, runbook_checks
+from .advice import ADVICE
+from .causes import NATURE
+from .commands import checks, command_for
+from .deaths import time_to_death
+from .facts import Facts
+from .judge import judge
+
+# Triggers that say little: a later attempt, or the pod's surroundings, may say more.
+_WEAK = ("undetermined", "exit_code_masked", "sigkill_unattributed")
+_ROLE_ORDER = {"init": 0, "main": 1, "sidecar": 2}
+_FINDING_ORDER = {"trigger": 0, "contributing": 1, "cascade": 2, "risk": 3}
+_MEMORY_WORDS = {
+    "gpu": "GPU memory",
+    "nccl_gpu": "GPU memory for NCCL's buffers",
+    "host": "Host memory",
+    "shm": "/dev/shm",
+    "node": "The node's memory",
+    "unified": "Memory shared by GPU and host",
+    "none": "No memory ran out",
+    "unknown": "Which memory, if any, is not settled",
+}
+
+
+def diagnose(evidence, budget=None):
+    """The diagnosis document of an evidence document.
+
+    budget: the budget document, or None: without it the log's own numbers and the rules speak alone.
+    Raises DocumentError when ``evidence`` is not an evidence document.
+    """
+    require(evidence, EVIDENCE_SCHEMA, "the diagnosis")
+    result = diagnosis()
+    pods = evidence.get("pods") or []
+    for pod in pods:
+        node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
+        namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
+        result["pods"].append(diagnose_pod(pod, node, namespace, sisters=_sisters(pod, pods)))
+    result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
+    result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
+    result["unreadable"] = list(evidence.get("unreadable") or [])
+    return result
+
+
+def _sisters(pod, pods):
+    """The other pods of the same workload."""
+    workload = pod.get("workload") or {}
+    key = (workload.get("kind"), workload.get("name"))
+    if key == (None, None):
+        return []
+    return [
+        other
+        for other in pods
+        if other is not pod
+        and other.get("namespace") == pod.get("namespace")
+        and ((other.get("workload") or {}).get("kind"), (other.get("workload") or {}).get("name")) == key
+    ]
+
+
+def diagnose_pod(pod, node=None, namespace=None, sisters=()):
+    """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, ruled_out}``."""
+    findings, trigger_facts = [], None
+    for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
+        judged, facts = _judge_container(pod, container, node, sisters)
+        if judged and judged[0]["role"] == "trigger" and trigger_facts is None:
+            trigger_facts = facts
+        findings.extend(judged)
+    around = around_pod.surrounding_findings(pod, namespace, node)
+    findings = _merge_around(_one_trigger(findings), around)
+    for container in pod.get("containers") or []:
+        if container.get("engine"):
+            findings.extend(runbook_checks.runbook_findings(pod, container, node, namespace))
+    findings = _agreeing(_once_per_cause(findings))
+    trigger = next((item for item in findings if item["role"] == "trigger"), None)
+    return {
+        "namespace": pod.get("namespace"),
+        "name": pod["name"],
+        "uid": pod.get("uid"),
+        "verdict": _verdict(trigger, findings, pod),
+        "findings": findings,
+        "ruled_out": _ruled_out(trigger, trigger_facts),
+    }
+
+
+def _containers(pod):
+    """The pod's containers; for a failed pod that shows none, one that stands for it, so that its status is judged."""
+    if pod.get("containers") or not pod.get("reason"):
+        return pod.get("containers") or []
+    return [documents.container(pod["name"], attempts=[documents.attempt(0, "terminated")])]
+
+
+# -- attempts and containers ------------------------------------------------------------------------------------------
+
+
+def _judge_container(pod, container, node, sisters):
+    """The findings of one container over its attempts, and the facts of the attempt that gave the trigger."""
+    runs = []
+    for attempt in container.get("attempts") or []:
+        if container.get("role") != "main" and not _ended_badly(attempt):
+            continue
+        facts = Facts(pod, container, attempt, node, sisters)
+        judged = judge(facts)
+        if judged:
+            runs.append((facts, judged))
+    if not runs:
+        return [], None
+    telling = next((run for run in runs if run[1][0].verdict.cause not in _WEAK), runs[0])
+    facts, judged = telling
+    findings = [_finding(facts, item) for item in judged]
+    causes = {item["cause"] for item in findings}
+    for other_facts, other_judged in runs:
+        if other_facts is facts:
+            continue
+        for item in other_judged:
+            if item.verdict.cause in causes or item.verdict.cause in _WEAK:
+                continue
+            causes.add(item.verdict.cause)
+            later = other_facts.attempt["index"] > facts.attempt["index"]
+            findings.append(_finding(other_facts, item._replace(role="cascade" if later else "contributing")))
+    if container.get("role") == "sidecar":
+        findings = [
+            dict(item, role="contributing") if item["role"] == "trigger" else item for item in findings
+        ]
+    return findings, facts
+
+
+def _ended_badly(attempt):
+    return attempt.get("state") == "terminated" and attempt.get("exit_code") not in (0, None)
+
+
+def _finding(facts, judged):
+    """A documents.finding of a judged thing: verdict, advice with commands, and what would settle it."""
+    verdict, pod, container = judged.verdict, facts.pod, facts.container
+    advice = ADVICE[verdict.cause](facts, judged)
+    unseen = unseen_words(facts) if judged.role == "trigger" else None
+    confidence = "likely" if unseen and verdict.confidence == "certain" else verdict.confidence
+    explanation = " ".join(part for part in (advice.explanation, _sentence(verdict.reason), unseen) if part)
+    settle = list(advice.settle) + [
+        item
+        for item in facts.death.get("would_settle") or []
+        if judged.role == "trigger" and not judged.match
+    ]
+    return finding(
+        verdict.cause,
+        verdict.memory,
+        verdict.phase,
+        judged.role,
+        confidence,
+        container=container["name"],
+        attempt=facts.attempt.get("index"),
+        evidence=list(judged.proofs),
+        explanation=explanation,
+        runbook=advice.runbook,
+        recommend=[dict(item, command=command_for(item, pod, container)) for item in advice.recommend],
+        rejected=list(advice.rejected),
+        would_settle=[] if confidence == "certain" else _unique(settle),
+        check=checks(pod, container, judged.proofs),
+    )
+
+
+def _sentence(reason):
+    return f"{reason[0].upper()}{reason[1:]}." if reason else None
+
+
+def _unique(items):
+    return list(dict.fromkeys(items))
+
+
+def unseen_words(facts):
+    """What of this container's history was not seen, in one sentence, or None: it limits the confidence (design, rule 1)."""
+    restarts = facts.restarts
+    seen = len(facts.container.get("attempts") or [])
+    parts = []
+    if isinstance(restarts, int) and restarts + 1 > seen:
+        parts.append(f"the container started {restarts + 1} times and {seen} of these runs could be read")
+    if facts.log.get("readable") and facts.log.get("complete") is False:
+        parts.append("the log does not reach back to the start of the run")
+    if not facts.log.get("readable") and facts.attempt.get("state") == "terminated":
+        parts.append("the log of this run could not be read")
+    return f"Not seen: {'; '.join(parts)}; an earlier error may be the real trigger." if parts else None
+
+
+# -- putting findings together ----------------------------------------------------------------------------------------
+
+
+def _one_trigger(findings):
+    """Only the first container's trigger stays one, unless it says little and a later one says more."""
+    triggers = [item for item in findings if item["role"] == "trigger"]
+    if len(triggers) > 1:
+        keep = next((item for item in triggers if item["cause"] not in _WEAK), triggers[0])
+        findings = [
+            dict(item, role="contributing") if item["role"] == "trigger" and item is not keep else item
+            for item in findings
+        ]
+    return findings
+
+
+def _merge_around(findings, around):
+    """Findings about the pod's surroundings: they are the trigger where no container gives a telling one."""
+    trigger = next((item for item in findings if item["role"] == "trigger"), None)
+    merged = list(findings)
+    for item in around:
+        if item["role"] != "trigger":
+            merged.append(item)
+        elif trigger is None or (trigger["cause"] in _WEAK and item["cause"] not in _WEAK):
+            if trigger is not None:
+                merged = [
+                    dict(other, role="contributing") if other["role"] == "trigger" else other
+                    for other in merged
+                ]
+            merged.append(item)
+            trigger = item
+        elif item["cause"] == trigger["cause"]:
+            merged = [_joined(other, item) if other is trigger else other for other in merged]
+            trigger = next(other for other in merged if other["role"] == "trigger")
+        else:
+            merged.append(dict(item, role="contributing"))
+    return merged
+
+
+def _joined(kept, other):
+    """One finding for what the container and its surroundings say alike: the proofs of both, the surroundings' commands."""
+    proofs = kept["evidence"] + [item for item in other["evidence"] if item not in kept["evidence"]]
+    known = {(item["target"], item["name"], item["direction"]) for item in kept["recommend"]}
+    more = [
+        item for item in other["recommend"] if (item["target"], item["name"], item["direction"]) not in known
+    ]
+    return dict(
+        kept,
+        evidence=proofs,
+        recommend=kept["recommend"] + more,
+        check=_unique(kept["check"] + other["check"]),
+    )
+
+
+def _once_per_cause(findings):
+    """Each cause once per container, in the order of roles; what came first stays."""
+    seen, kept = set(), []
+    for item in sorted(findings, key=lambda entry: _FINDING_ORDER[entry["role"]]):
+        key = (item["cause"], item["container"])
+        if key not in seen:
+            seen.add(key)
+            kept.append(item)
+    return kept
+
+
+def _agreeing(findings):
+    """The findings without advice against the trigger's: what it rejects is not proposed elsewhere, and cascade needs no cure."""
+    trigger = next((item for item in findings if item["role"] == "trigger"), None)
+    if trigger is None:
+        return findings
+    refused = {(change["target"], change["name"], change["direction"]) for change in trigger["rejected"]}
+    return [
+        item if item is trigger else dict(item, recommend=_allowed(item, refused))
+        for item in findings
+    ]
+
+
+def _allowed(item, refused):
+    if item["role"] == "cascade":
+        return []
+    return [
+        change for change in item["recommend"] if (change["target"], change["name"], change["direction"]) not in refused
+    ]
+
+
+# -- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def is_memory(item):
+    """Whether memory ran out, by a finding: True, False or None (not settled)."""
+    cause = item["cause"]
+    if cause == "eviction":
+        return {"node": True, "none": False}.get(item["memory"])
+    if cause == "cuda_library_alloc" and item["confidence"] == "possible":
+        return None
+    return NATURE[cause].is_memory
+
+
+def _verdict(trigger, findings, pod):
+    risks = [item for item in findings if item["role"] == "risk"]
+    if trigger is None:
+        sentence = "Nothing failed in what could be read."
+        if risks:
+            sentence += f" {len(risks)} setting{'s' if len(risks) > 1 else ''} could still cause a failure."
+        return {
+            "is_memory": False,
+            "memory": "none",
+            "phase": "unknown",
+            "cause": None,
+            "confidence": None,
+            "sentence": sentence,
+        }
+    memory, ran_out = trigger["memory"], is_memory(trigger)
+    words = _MEMORY_WORDS[memory]
+    if ran_out is None and memory not in ("unknown", "none"):
+        words = f"{words} may have run out"
+    elif ran_out is False and memory not in ("unknown", "none"):
+        words = "No memory ran out"
+    elif ran_out and memory not in ("unknown", "none"):
+        words = f"{words} ran out" if memory != "shm" else "/dev/shm ran out"
+    phase = "" if trigger["phase"] == "unknown" else f", in phase {trigger['phase']}"
+    sentence = f"{words}: {CAUSES[trigger['cause']]} ({trigger['confidence']}{phase})."
+    lived = _lifetimes(pod, trigger)
+    if lived:
+        sentence = f"{sentence} {lived}"
+    return {
+        "is_memory": ran_out,
+        "memory": memory,
+        "phase": trigger["phase"],
+        "cause": trigger["cause"],
+        "confidence": trigger["confidence"],
+        "sentence": sentence,
+    }
+
+
+def _lifetimes(pod, trigger):
+    """The sentence on time to death over restarts, for host memory only: a growth or a sudden peak."""
+    if trigger["memory"] != "host" or trigger["container"] is None:
+        return None
+    container = next((item for item in pod["containers"] if item["name"] == trigger["container"]), None)
+    lived = time_to_death(container) if container else None
+    return lived.get("sentence") if lived else None
+
+
+# -- what was ruled out -----------------------------------------------------------------------------------------------
+
+
+def _ruled_out(trigger, facts):
+    """The usual suspects that the evidence speaks against, ``[{cause, why}]``: only where something was read that would show them."""
+    if trigger is None or facts is None:
+        return []
+    found = []
+    code, reason = facts.attempt.get("exit_code"), facts.attempt.get("reason")
+    memory = trigger["memory"]
+    signatures = {row.signature.id for _line, row in facts.matches}
+    if (
+        memory != "host"
+        and code is not None
+        and reason != "OOMKilled"
+        and code != 137
+        and "kernel_memcg_oom" not in signatures
+    ):
+        found.append(
+            {
+                "cause": "host_oom_load" if facts.last_phase != "serving" else "host_oom_growth",
+                "why": f"the container ended with exit code {code} and reason {reason or 'none'}, not OOMKilled",
+            }
+        )
+    log_known = facts.log.get("readable") and facts.log.get("complete") is not False
+    families = {row.signature.family for _line, row in facts.matches}
+    if (
+        memory not in ("gpu", "nccl_gpu", "unified")
+        and log_known
+        and not families & {"device_oom", "driver_oom", "cumem_oom"}
+    ):
+        found.append({"cause": "serving_gpu_oom", "why": "the log holds no GPU out-of-memory message"})
+    shm = {"shm_insufficient", "nccl_shm_segment", "bus_error", "no_space"}
+    if memory != "shm" and log_known and not signatures & shm and facts.world_size > 1:
+        found.append({"cause": "shm_exhausted", "why": "the log holds no /dev/shm message and no bus error"})
+    if (
+        trigger["cause"] != "probe_kill"
+        and facts.death.get("kind") not in ("probe_kill", None)
+        and facts.pod.get("events")
+    ):
+        found.append({"cause": "probe_kill", "why": "no probe event names this container"})
+    return [item for item in found if item["cause"] != trigger["cause"]]

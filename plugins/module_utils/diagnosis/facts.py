@@ -1,0 +1,358 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known about one run of one container: the facts that the rules of judgement ask for, read once from the evidence."""
+
+from __future__ import annotations
+
+import re
+
+from ..documents import log_lines
+from ..engine import defaults, versions
+from ..quantities import GIB, parse_quantity, parse_size, quantity_bytes
+from . import deaths, signatures
+
+_MULTIMODAL_NAME = re.compile(
+    r"(?i)(?:^|[-_/.])(?:vl|vlm|vision|omni|llava|pixtral|internvl|image|video|multimodal|mm|qwen\d*(?:\.\d+)?-?vl|"
+    r"minicpm-v|molmo|phi-?\d?-vision|paligemma|ocr)(?:[-_/.\d]|$)"
+)
+_MULTIMODAL_OPTIONS = (
+    "limit_mm_per_prompt",
+    "mm_encoder_tp_mode",
+    "mm_processor_kwargs",
+    "mm_processor_cache_gb",
+    "skip_mm_profiling",
+)
+# A log without a version line: the default that held for the longest time (up to 0.19) is taken.
+_VERSION_IF_UNKNOWN = (0, 9, 0)
+_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+# Functions in a traceback that say where a start-up stood: the innermost known one decides (vLLM V0 and V1).
+_FRAME_PHASES = (
+    (("wake_up", "create_and_map"), "serving"),
+    (("capture_model", "capture_graph", "_capture_cudagraphs", "graph_capture", "capture"), "graph_capture"),
+    (("_dummy_sampler_run", "_dummy_pooler_run", "compile_or_warm_up_model", "kernel_warmup"), "warmup"),
+    (
+        (
+            "profile_run",
+            "determine_num_available_blocks",
+            "determine_available_memory",
+            "_dummy_run",
+            "profile_cudagraph_memory",
+        ),
+        "profile",
+    ),
+    (
+        (
+            "_allocate_kv_cache",
+            "_allocate_kv_cache_tensors",
+            "allocate_cpu_cache",
+            "allocate_gpu_cache",
+            "_allocate_kv_cache_from_config",
+            "initialize_kv_cache",
+            "initialize_cache",
+            "initialize_from_config",
+            "_init_cache_engine",
+        ),
+        "kv_init",
+    ),
+    (
+        ("load_model", "load_weights", "create_weights", "make_layers", "process_weights_after_loading"),
+        "load",
+    ),
+    (
+        (
+            "execute_model",
+            "sample_tokens",
+            "_get_prompt_logprobs_dict",
+            "compute_logprobs",
+            "step",
+            "add_request",
+            "generate",
+        ),
+        "serving",
+    ),
+    (("init_device", "init_worker_distributed_environment", "init_distributed_environment"), "load"),
+)
+_ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNORECASE)
+_PASTED_COUNTER = re.compile(
+    r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
+)
+_PASTED_CPU_MAX = re.compile(r"^cpu\.max[ :=]+(?P<quota>\d+)\s+(?P<period>\d+)")
+_PASTED_THROTTLED = re.compile(
+    r"throttled_periods(?:_total)?.{0,80}?(?:~|=|≈|:)\s*(?P<share>[01](?:\.\d+)?)\b|nr_throttled\s+(?P<throttled>\d+)"
+)
+_PASTED_PERIODS = re.compile(r"^nr_periods\s+(?P<periods>\d+)")
+
+
+class Facts:
+    """The facts of one attempt of one container.
+
+    ``lines``: the kept log lines in order (dicts of documents.line); ``matches``: list of ``(line, Match)`` with the
+    strongest catalogue row of each line that has one.
+    """
+
+    def __init__(self, pod, container, attempt, node=None, sisters=()):
+        self.pod = pod
+        self.container = container
+        self.attempt = attempt
+        self.node = node or {}
+        self.sisters = list(sisters)
+        self.engine = container.get("engine") or {}
+        self.settings = container.get("settings") or {}
+        self.version = versions.parse_version(self.engine.get("version"))
+        self.log = attempt.get("log") or {}
+        self.lines = log_lines(self.log)
+        self.matches = [(line, row) for line in self.lines for row in [signatures.best(line["text"])] if row]
+        self.death = deaths.death(pod, container, attempt, node)
+
+    # -- settings ---------------------------------------------------------------------------------------------------
+
+    def setting(self, name):
+        """The value of an engine option or environment variable, or None."""
+        return (self.settings.get(name) or {}).get("value")
+
+    def given(self, name):
+        """The value of an option that somebody set (not vLLM's default), or None."""
+        entry = self.settings.get(name) or {}
+        return entry.get("value") if entry.get("from") != "default" else None
+
+    def env(self, name):
+        """The value of an environment variable of the container, or None."""
+        value = self.setting(name)
+        if value is not None:
+            return value
+        for item in self.container.get("env") or []:
+            if item.get("name") == name:
+                return item.get("value")
+        return None
+
+    def number_setting(self, name):
+        """An option's value as a number, or None."""
+        try:
+            return float(self.setting(name))
+        except (TypeError, ValueError):
+            return None
+
+    @property
+    def utilization(self):
+        """gpu_memory_utilization in force: as set, else the version's default (0.90, from 0.20 on 0.92)."""
+        value = self.number_setting("gpu_memory_utilization")
+        if value is None:
+            value = defaults.default_of("gpu_memory_utilization", self.version or _VERSION_IF_UNKNOWN)
+        return value
+
+    @property
+    def tensor_parallel(self):
+        return int(self.number_setting("tensor_parallel_size") or 1)
+
+    @property
+    def world_size(self):
+        return self.tensor_parallel * int(self.number_setting("pipeline_parallel_size") or 1)
+
+    @property
+    def allocator_conf(self):
+        """``(variable, value)`` of the torch allocator setting in force, or ``(None, "")``."""
+        for name in _ALLOCATOR_VARIABLES:
+            value = self.env(name)
+            if value:
+                return name, str(value)
+        return None, ""
+
+    @property
+    def fixed_kv(self):
+        """The option that fixes the KV cache size, or None: it takes the utilization out of the sizing."""
+        for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"):
+            if self.given(name) is not None:
+                return name
+        return None
+
+    @property
+    def sleep_mode(self):
+        return self.setting("enable_sleep_mode") in (True, "true", "True", "1", "", 1)
+
+    @property
+    def multimodal(self):
+        """Whether the model takes images, audio or video, by its options, its name or its log."""
+        if any(self.given(name) is not None for name in _MULTIMODAL_OPTIONS):
+            return True
+        if _MULTIMODAL_NAME.search(str(self.setting("model") or "")):
+            return True
+        return self.said("encoder_budget") or any("multi-modal" in line["text"] for line in self.lines)
+
+    # -- device -----------------------------------------------------------------------------------------------------
+
+    @property
+    def accelerator(self):
+        return self.engine.get("accelerator")
+
+    @property
+    def unified(self):
+        """Whether GPU and host share one memory."""
+        return bool((self.node.get("gpu") or {}).get("unified"))
+
+    @property
+    def mig(self):
+        """Whether the container runs on a MIG slice."""
+        limits = (self.container.get("resources") or {}).get("limits") or {}
+        gpu = self.node.get("gpu") or {}
+        return (
+            any(name.startswith("nvidia.com/mig-") for name in limits)
+            or "MIG" in str(gpu.get("product") or "")
+            or self.said("mig_slice_listed")
+        )
+
+    @property
+    def vgpu(self):
+        return self.said("vgpu_shim_error") or "vGPU" in str(
+            (self.node.get("gpu") or {}).get("product") or ""
+        )
+
+    @property
+    def gpu_total(self):
+        """Memory of one GPU in bytes: as the log says, else as the node's labels say, or None."""
+        logged = self.number("gpu_total")
+        return logged if logged is not None else (self.node.get("gpu") or {}).get("memory_bytes")
+
+    @property
+    def gpus(self):
+        """How many accelerators the container was given, or None."""
+        limits = (self.container.get("resources") or {}).get("limits") or {}
+        for name, value in limits.items():
+            if name.endswith(("/gpu", "/tpu", "/gaudi", "/gpu.shared")) or "/mig-" in name:
+                count = parse_quantity(value)
+                return int(count) if count is not None else None
+        return None
+
+    # -- log --------------------------------------------------------------------------------------------------------
+
+    def said(self, *signature_ids):
+        """Whether a line matched one of these rows as its strongest."""
+        return any(row.signature.id in signature_ids for _line, row in self.matches)
+
+    def first(self, *signature_ids):
+        """The first ``(line, Match)`` of these rows, or None."""
+        for line, row in self.matches:
+            if row.signature.id in signature_ids:
+                return line, row
+        return None
+
+    def mentions(self, pattern):
+        """Whether any kept line, frame or context line matches ``pattern`` (a compiled regular expression)."""
+        return any(
+            pattern.search(line["text"])
+            or any(pattern.search(str(frame)) for frame in line.get("frames") or [])
+            or any(pattern.search(str(near)) for near in line.get("context") or [])
+            for line in self.lines
+        )
+
+    def number(self, name):
+        """The last value of a memory number that the log gives, or None."""
+        values = [item["value"] for item in self.log.get("numbers") or [] if item.get("name") == name]
+        return values[-1] if values else None
+
+    def phase_at(self, number):
+        """The phase that the start-up had reached at log line ``number``, by the last marker before it, or ``unknown``."""
+        phase = "unknown"
+        for marker in sorted(self.log.get("markers") or [], key=lambda item: item["line"]):
+            if number is not None and marker["line"] > number:
+                break
+            phase = marker["phase"]
+        return phase
+
+    @property
+    def serving_seen(self):
+        return any(marker["phase"] == "serving" for marker in self.log.get("markers") or [])
+
+    @property
+    def last_phase(self):
+        phase = "unknown"
+        for marker in sorted(self.log.get("markers") or [], key=lambda item: item["line"]):
+            if marker["phase"] != "shutdown":
+                phase = marker["phase"]
+        return phase
+
+    # -- host -------------------------------------------------------------------------------------------------------
+
+    @property
+    def memory_limit(self):
+        """The container's memory limit in bytes, or None."""
+        limits = (self.container.get("resources") or {}).get("limits") or {}
+        return quantity_bytes(limits.get("memory"))
+
+    @property
+    def host_memory(self):
+        """Measured host memory ``{usage, peak, anon, file, shmem, limit}`` in bytes: the cgroup's counters, else what was pasted into the log."""
+        counters = dict((self.attempt.get("cgroup") or {}).get("memory") or {})
+        names = {"memory.current": "usage", "memory.peak": "peak", "memory.max": "limit"}
+        for line in self.lines:
+            pasted = _PASTED_COUNTER.match(line["text"])
+            if pasted:
+                name = names.get(pasted["name"], pasted["name"])
+                size = (
+                    parse_size(f"{pasted['value']} {pasted['unit']}")
+                    if pasted["unit"]
+                    else float(pasted["value"])
+                )
+                if counters.get(name) is None and size is not None:
+                    counters[name] = int(size)
+        return {name: value for name, value in counters.items() if value is not None}
+
+    @property
+    def throttled_share(self):
+        """Share of CPU periods in which the container was throttled (0-1), or None."""
+        cpu = (self.attempt.get("cgroup") or {}).get("cpu") or {}
+        throttled, periods = cpu.get("throttled"), cpu.get("periods")
+        for line in self.lines:
+            hit = _PASTED_THROTTLED.search(line["text"])
+            if hit and hit["share"]:
+                return float(hit["share"])
+            if hit and hit["throttled"] and throttled is None:
+                throttled = int(hit["throttled"])
+            hit = _PASTED_PERIODS.match(line["text"])
+            if hit and periods is None:
+                periods = int(hit["periods"])
+        return throttled / periods if throttled is not None and periods else None
+
+    @property
+    def cpu_quota_seen(self):
+        """CPUs that a pasted ``cpu.max`` line allows, or None."""
+        for line in self.lines:
+            hit = _PASTED_CPU_MAX.match(line["text"])
+            if hit and int(hit["period"]):
+                return int(hit["quota"]) / int(hit["period"])
+        return None
+
+    @property
+    def rollout(self):
+        """Whether another pod of the same workload was leaving this node while the container started."""
+        node = self.pod.get("node")
+        leaving = any(
+            sister.get("deleted_at") and node and sister.get("node") == node for sister in self.sisters
+        )
+        told = any(
+            _ROLLING_UPDATE.search(event.get("message") or "") for event in self.pod.get("events") or []
+        )
+        return leaving or told
+
+    @property
+    def restarts(self):
+        return self.container.get("restart_count")
+
+
+def frame_phase(frames):
+    """The phase that a traceback's frames show, or None. ``frames``: list of ``{file, line, function}``, outermost first."""
+    names = [str(frame.get("function") or "") for frame in frames or []]
+    for functions, phase in _FRAME_PHASES:
+        if any(name in functions for name in names):
+            return phase
+    return None
+
+
+def frame_functions(line):
+    """The functions of a line's frames, as one string to search in."""
+    return " ".join(f"{frame.get('file')}:{frame.get('function')}" for frame in line.get("frames") or [])
+
+
+def near_total(value, total):
+    """Whether ``value`` fills ``total`` but for a context's worth of memory."""
+    return value is not None and total is not None and total - value < max(GIB, 0.05 * total)

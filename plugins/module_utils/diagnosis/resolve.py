@@ -1,0 +1,587 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a message that does not settle its cause to the cause: by phase, numbers and settings.
+
+Every function takes the facts of an attempt, the log line and the catalogue's match, and returns a ``Verdict``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+
+from ..quantities import GIB, show_bytes
+from .causes import NATURE
+from .facts import frame_functions, frame_phase
+from .torch_oom import fragmented, held_by_others, parse_oom, refused_with_room
+
+# reason: why this cause and no other, one sentence; numbers: parsed numbers of the message, or None.
+Verdict = namedtuple("Verdict", "cause memory phase confidence reason numbers")
+
+_STARTING = ("load", "profile", "kv_init", "graph_capture", "warmup", "unknown")
+_BY_PHASE = {
+    "load": "gpu_weights_oom",
+    "profile": "profile_run_oom",
+    "kv_init": "cudagraph_capture_oom",
+    "graph_capture": "cudagraph_capture_oom",
+    "warmup": "sampler_warmup_oom",
+    "serving": "serving_gpu_oom",
+    "unknown": "gpu_weights_oom",
+}
+_PROCESSING_METHOD = re.compile(r"while processing method '?(\w+)")
+_PINNING = re.compile(r"allocate_cpu_cache|pin_memory|cudaHostAlloc|cudaHostRegister|swap_blocks")
+_SHM_TRACES = re.compile(
+    r"/dev/shm|nccl-\w{6}\b|psm_[0-9a-f]+|shm_broadcast|shared_memory|shared_offload_region|all2all|SharedMemory|shm_open"
+)
+_ONE_LARGE_REQUEST = re.compile(r"logprobs|lora|rejection_sampl|embed_multimodal", re.IGNORECASE)
+_COMPILING = re.compile(
+    r"\bnvcc\b|\bcicc\b|\bptxas\b|\bninja\b|torch\.compile|Dynamo bytecode|JIT|Inductor", re.IGNORECASE
+)
+_KERNEL_COMPILER = re.compile(r"\bnvcc\b|\bcicc\b|\bptxas\b|\bninja\b")
+
+
+def verdict(cause, confidence, reason, phase=None, memory=None, numbers=None):
+    """A verdict with the cause's usual memory and phase where none is given."""
+    nature = NATURE[cause]
+    return Verdict(cause, memory or nature.memory, phase or nature.phase, confidence, reason, numbers)
+
+
+def resolve(facts, line, match):
+    """The verdict on one matched line."""
+    signature = match.signature
+    if signature.family:
+        return _FAMILIES[signature.family](facts, line, match)
+    direct = _DIRECT.get(signature.id)
+    if direct:
+        return direct(facts, line, match)
+    phase = signature.phase or _known(facts.phase_at(line["line"]))
+    return verdict(signature.cause, "certain", None, phase=phase, memory=signature.memory)
+
+
+def _known(phase):
+    return None if phase == "unknown" else phase
+
+
+# -- device memory ----------------------------------------------------------------------------------------------------
+
+
+def oom_phase(facts, line, numbers):
+    """``(phase, confidence)`` of a device out-of-memory line: traceback, then markers, then what the allocator shows."""
+    phase = frame_phase(line.get("frames"))
+    if phase:
+        return phase, "certain"
+    for other in facts.lines:
+        method = _PROCESSING_METHOD.search(other["text"])
+        if method and abs(other["line"] - line["line"]) <= 40:
+            phase = frame_phase([{"function": method.group(1)}])
+            if phase:
+                return phase, "certain"
+    phase = facts.phase_at(line["line"])
+    # Private pools belong to CUDA graphs: where they exist, capture had begun. From 0.18 on the profile run captures a few.
+    pools = (numbers or {}).get("pools")
+    early = (
+        ("unknown", "load") if facts.version and facts.version >= (0, 18) else ("unknown", "load", "profile")
+    )
+    if pools and phase in early + ("kv_init",):
+        return "graph_capture", "likely"
+    if phase != "unknown":
+        return phase, "likely"
+    return "unknown", "possible"
+
+
+def device_oom(facts, line, match):
+    """A raw OOM of the framework's allocator: whose memory it was, then in which phase it struck."""
+    numbers = parse_oom(line["text"])
+    phase, confidence = oom_phase(facts, line, numbers)
+    memory = "unified" if facts.unified else None
+    if numbers:
+        special = _by_numbers(facts, phase, numbers, memory)
+        if special:
+            return special
+    if facts.rollout and phase in ("load", "unknown"):
+        return verdict(
+            "gpu_held_by_other",
+            "likely",
+            "the same template runs when the GPU is empty, and another pod was being replaced on it at that time",
+            phase="load",
+            memory=memory,
+            numbers=numbers,
+        )
+    if phase in ("kv_init", "graph_capture", "warmup"):
+        if facts.fixed_kv:
+            return verdict(
+                "kv_bytes_too_large",
+                confidence,
+                f"the KV cache size is fixed by {facts.fixed_kv}, so nothing kept room for the rest",
+                phase=phase,
+                memory=memory,
+                numbers=numbers,
+            )
+        if facts.sleep_mode:
+            return verdict(
+                "kv_budget_misestimate",
+                "likely",
+                "with sleep mode another allocator is used, and the start-up arithmetic counts part of the memory twice",
+                phase="kv_init",
+                memory=memory,
+                numbers=numbers,
+            )
+    if phase == "serving":
+        return _serving_oom(facts, line, numbers, confidence, memory)
+    if facts.accelerator in ("tpu", "hpu", "npu"):
+        return verdict("accelerator_hbm_oom", confidence, None, phase=phase, numbers=numbers)
+    if phase == "kv_init" and frame_phase(line.get("frames")) == "kv_init":
+        return verdict(
+            "kv_budget_misestimate",
+            "likely",
+            "the KV cache that the budget allowed could not be allocated",
+            phase=phase,
+            memory=memory,
+            numbers=numbers,
+        )
+    cause = _BY_PHASE[phase]
+    reason = None
+    if phase == "unknown":
+        phase, reason = (
+            "load",
+            "nothing in the log shows how far the start had come; a full card at that point is the usual case",
+        )
+    return verdict(
+        cause,
+        confidence,
+        reason,
+        phase="graph_capture" if phase == "kv_init" else phase,
+        memory=memory,
+        numbers=numbers,
+    )
+
+
+def _by_numbers(facts, phase, numbers, memory):
+    """What the numbers of the message alone decide, or None."""
+    if refused_with_room(numbers) and not numbers.get("allowed") and not fragmented(numbers):
+        return verdict(
+            "false_oom_driver",
+            "likely" if facts.accelerator not in (None, "cuda") else "possible",
+            f"{show_bytes(numbers['tried'])} were refused while {show_bytes(numbers['free'])} were free",
+            phase=_known(phase),
+            numbers=numbers,
+        )
+    others, total = held_by_others(numbers), numbers.get("total")
+    # What others hold matters once it reaches into the share that vLLM was promised.
+    if others and total and others >= GIB and others > total * max(0.05, 1 - facts.utilization):
+        return verdict(
+            "gpu_held_by_other",
+            "certain" if len(numbers["processes"]) > 1 else "likely",
+            f"other processes hold {show_bytes(others)} of the card's {show_bytes(total)}",
+            phase=_known(phase),
+            memory=memory,
+            numbers=numbers,
+        )
+    if fragmented(numbers):
+        return verdict(
+            "gpu_fragmentation",
+            "likely",
+            f"{show_bytes(numbers['reserved'])} were reserved but unallocated, more than the "
+            f"{show_bytes(numbers['tried'])} asked for",
+            phase=_known(phase) or "load",
+            memory=memory,
+            numbers=numbers,
+        )
+    return None
+
+
+def _serving_oom(facts, line, numbers, confidence, memory):
+    one_request = _ONE_LARGE_REQUEST.search(frame_functions(line)) or facts.given("enable_lora")
+    tried = (numbers or {}).get("tried")
+    if facts.multimodal and not one_request and (tried is None or tried < GIB):
+        return verdict(
+            "serving_gpu_growth",
+            "likely",
+            "a multimodal model's encoder and its caches grow outside the KV cache budget",
+            memory=memory,
+            numbers=numbers,
+        )
+    return verdict("serving_gpu_oom", confidence, None, memory=memory, numbers=numbers)
+
+
+def driver_oom(facts, line, match):
+    """The driver's own OOM text: pinned host memory, a full GPU at context creation, or a graph."""
+    where = frame_functions(line) + " " + " ".join(str(near) for near in line.get("context") or [])
+    if _PINNING.search(where):
+        return verdict(
+            "host_pin_limit",
+            "likely",
+            "the failing call pins host memory; its error text is CUDA's",
+            phase=frame_phase(line.get("frames")) or "kv_init",
+        )
+    return device_oom(facts, line, match)
+
+
+def cumem_oom(facts, line, match):
+    """The sleep-mode allocator: at wake-up somebody else took the memory, at start the KV cache was sized wrong."""
+    phase = frame_phase(line.get("frames")) or facts.phase_at(line["line"])
+    if phase in ("load", "profile", "kv_init", "graph_capture", "warmup"):
+        return verdict(
+            "kv_budget_misestimate",
+            "likely",
+            "the sleep-mode allocator could not map the KV cache that the budget allowed",
+            phase="kv_init",
+        )
+    return verdict("sleep_wakeup_oom", "certain" if phase == "serving" else "likely", None)
+
+
+def nvrm_no_memory(facts, line, match):
+    """The kernel driver could not get memory: on unified memory that is the whole machine's."""
+    if facts.unified:
+        return verdict(
+            "unified_memory_accounting",
+            "likely",
+            "the GPU driver could not get memory, which neither MemAvailable nor the container's counters show",
+            phase=_known(facts.last_phase) and "graph_capture",
+        )
+    return verdict(
+        "gpu_held_by_other", "possible", "the GPU driver could not get memory", phase=_known(facts.last_phase)
+    )
+
+
+def nvml_assert(facts, line, match):
+    """The allocator asks NVML while it composes its OOM text; on a MIG slice that query fails first."""
+    return verdict(
+        "mig_oom_masked",
+        "likely" if facts.mig else "possible",
+        "PyTorch asserts on NVML while it reports an out of memory, which a MIG slice forbids",
+        phase=_known(facts.phase_at(line["line"]))
+        if facts.phase_at(line["line"]) not in ("load",)
+        else "kv_init",
+    )
+
+
+def cuda_library(facts, line, match):
+    """cuBLAS, cuDNN: an allocation status is a full card; an internal error may be one."""
+    phase = _known(facts.phase_at(line["line"]))
+    return verdict(
+        "cuda_library_alloc",
+        "likely",
+        "the library could not allocate its workspace, which is how a full card shows there",
+        phase="profile" if phase in (None, "load") else phase,
+    )
+
+
+def cuda_library_internal(facts, line, match):
+    return verdict(
+        "cuda_library_alloc",
+        "possible",
+        "the status is printed for a full card and for real faults alike; the free memory at that moment decides",
+        phase=_known(facts.phase_at(line["line"])) or "serving",
+    )
+
+
+# -- KV cache on the CPU backend, start-up arithmetic -----------------------------------------------------------------
+
+
+def kv_sizing(facts, line, match):
+    """The KV messages name the GPU also on the CPU backend, where the pool is host memory."""
+    if facts.accelerator == "cpu":
+        return verdict("cpu_backend_kv", "certain", "the CPU backend keeps its KV cache in host memory")
+    if (
+        match.signature.cause == "kv_no_blocks"
+        and facts.version
+        and (0, 6, 4) <= facts.version < (0, 9, 1)
+        and _neighbour_booked(facts)
+    ):
+        return verdict(
+            "kv_budget_misestimate",
+            "likely",
+            "this version books every other process' GPU memory as its own when it sizes the KV cache",
+        )
+    return verdict(
+        match.signature.cause,
+        "certain",
+        None,
+        phase=match.signature.phase,
+        memory="unified" if facts.unified else None,
+    )
+
+
+def _neighbour_booked(facts):
+    """Whether weights and activation leave room in the budget that the KV cache did not get (V1 up to 0.9.0, V0 0.6.3-0.6.4)."""
+    total, weights, kv = facts.gpu_total, facts.number("weights"), facts.number("kv_available")
+    activation = facts.number("activation_peak")
+    if None in (total, weights, kv, activation):
+        return False
+    return total * facts.utilization - weights - activation - max(kv, 0) > 0.1 * total
+
+
+def free_below_desired(facts, line, match):
+    if facts.unified:
+        return verdict(
+            "unified_memory_accounting",
+            "likely",
+            "GPU and host share this memory: page cache and other processes of the host count as used",
+            phase="load",
+        )
+    return verdict("gpu_free_below_util", "certain", None, memory=None)
+
+
+# -- NCCL -------------------------------------------------------------------------------------------------------------
+
+# The NCCL line that names the reason, where the Python exception only says that there is one.
+_NCCL_REASONS = (
+    ("nccl_out_of_memory", "nccl_cuda_malloc", "nvls_bind_out_of_memory"),
+    ("nccl_shm_segment", "shm_insufficient"),
+    ("rdma_registration",),
+    ("nvls_bind_failed", "nccl_cuda_failure", "nccl_no_interface", "nccl_watchdog_timeout", "duplicate_gpu"),
+    ("cuda_fault",),
+    ("no_space",),
+)
+
+
+def nccl_generic(facts, line, match):
+    """``unhandled … error``: the reason stands in another NCCL line, in /dev/shm's size, or nowhere."""
+    for ids in _NCCL_REASONS:
+        found = facts.first(*ids)
+        if found:
+            return resolve(facts, *found)
+    small_shm = facts.first("shm_default_size")
+    what = match.groups.get("what") or ("unhandled system error" if "System" in match.text else "")
+    if "system error" in what and small_shm and facts.world_size > 1:
+        return verdict(
+            "shm_exhausted",
+            "likely",
+            f"/dev/shm has {show_bytes(int(small_shm[1].groups['bytes']))}, and NCCL's segments for local ranks live there",
+        )
+    return verdict(
+        "nccl_not_memory",
+        "possible",
+        "the text does not say what failed: an out of memory of NCCL would be named in its own log",
+        phase=_known(facts.phase_at(line["line"])),
+    )
+
+
+# -- host memory ------------------------------------------------------------------------------------------------------
+
+
+def offload_pool(facts):
+    """Host memory in bytes that swap space and offload pools take by the settings and the log, ``(bytes, what)``."""
+    pools = []
+    size = (
+        facts.number_setting("kv_offloading_size") if facts.given("kv_offloading_size") is not None else None
+    )
+    if size:
+        pools.append((size * GIB, "kv_offloading_size"))
+    size = facts.number_setting("cpu_offload_gb") if facts.given("cpu_offload_gb") is not None else None
+    if size:
+        pools.append((size * GIB * facts.world_size, "cpu_offload_gb"))
+    v0 = facts.version is None or facts.version < (0, 8)
+    size = facts.number_setting("swap_space")
+    if size and v0 and (facts.given("swap_space") is not None or facts.version is not None):
+        pools.append((size * GIB * facts.tensor_parallel, "swap_space"))
+    if facts.given("kv_transfer_config") is not None or facts.said("offload_pool"):
+        found = facts.first("offload_pool")
+        size = found and found[1].groups.get("size")
+        if size:
+            unit = 10**9 if found[1].groups["unit"] == "GB" else 1 << 20
+            pools.append((float(size) * unit, "KV offload region"))
+    return max(pools) if pools else (0, None)
+
+
+def host_cause(facts, phase=None, numbers=None):
+    """Why the host memory of the container ran out: what was going on, and which pool is large.
+
+    Used for kernel kills and refused host allocations alike.
+    """
+    phase = phase or facts.last_phase
+    limit = facts.memory_limit or facts.host_memory.get("limit")
+    pool, pool_name = offload_pool(facts)
+    memory = facts.host_memory
+    usage = memory.get("usage") or memory.get("peak")
+    if facts.accelerator == "cpu":
+        return verdict(
+            "host_oom_cpu_backend",
+            "likely",
+            "on the CPU backend weights, KV cache and swap space are all host memory",
+            phase=_known(phase) or "load",
+        )
+    if facts.mentions(_KERNEL_COMPILER):
+        return verdict(
+            "host_oom_compile",
+            "likely",
+            "kernels were being compiled by many parallel compiler processes, each with gigabytes of its own",
+            phase=_known(phase) if phase in ("profile", "warmup", "graph_capture") else "warmup",
+        )
+    pinned = usage and memory.get("shmem") and memory["shmem"] >= 0.5 * usage
+    large = pool and ((limit and pool >= 0.5 * limit) or (not limit and facts.given(pool_name) is not None))
+    if pool_name and (pinned or large) and phase != "serving":
+        return verdict(
+            "host_oom_offload",
+            "certain" if pinned else "likely",
+            f"{pool_name} takes {show_bytes(int(pool))} of host memory that can't be reclaimed",
+            phase="kv_init",
+        )
+    if pinned:
+        return verdict(
+            "host_oom_offload",
+            "likely",
+            "most of the container's memory is shared or pinned memory, which can't be reclaimed",
+            phase=_known(phase) or "kv_init",
+        )
+    if phase == "serving":
+        return verdict(
+            "host_oom_growth",
+            "likely",
+            "the model was already serving, so the memory grew with requests or time",
+        )
+    if phase in ("profile", "warmup", "graph_capture") and facts.mentions(_COMPILING):
+        return verdict("host_oom_compile", "possible", "the model was loaded and being compiled", phase=phase)
+    return verdict(
+        "host_oom_load",
+        "likely" if phase == "load" else "possible",
+        None if phase == "load" else "nothing shows that the model was ready, so loading is the usual reason",
+        phase=phase if phase not in ("unknown",) else "load",
+    )
+
+
+def host_kill(facts, line, match):
+    """A kernel line about a memory cgroup."""
+    return host_cause(facts, phase=facts.last_phase)
+
+
+def host_alloc(facts, line, match):
+    """The allocation was refused by the host, without a kill."""
+    return host_cause(facts, phase=frame_phase(line.get("frames")) or facts.phase_at(line["line"]))
+
+
+def ray_memory_monitor(facts, line, match):
+    """Ray's monitor is the messenger: while loading, the cause is the load; later it is the monitor's threshold."""
+    phase = facts.phase_at(line["line"])
+    # Ray versions of vLLM print little: an engine that was initialising and never announced a server was loading.
+    if phase in ("load", "profile", "kv_init") or (phase == "unknown" and not facts.serving_seen):
+        return verdict(
+            "host_oom_load",
+            "likely",
+            "the node's memory filled up while the model was being loaded; Ray's monitor killed the worker first",
+            phase="load",
+        )
+    return verdict("ray_memory_monitor", "certain", None, phase=_known(phase))
+
+
+# -- /dev/shm, threads, crashes ---------------------------------------------------------------------------------------
+
+
+def no_space(facts, line, match):
+    """ENOSPC: of /dev/shm if the line, its traceback or the listing around it says so, else of a disk."""
+    where = (
+        line["text"]
+        + " "
+        + frame_functions(line)
+        + " "
+        + " ".join(str(near) for near in line.get("context") or [])
+    )
+    if _SHM_TRACES.search(where) or facts.said("shm_leftovers"):
+        return verdict(
+            "shm_exhausted",
+            "likely",
+            "the files that could not grow live in /dev/shm",
+            phase=_known(facts.phase_at(line["line"])) if not facts.said("shm_leftovers") else "load",
+        )
+    return verdict(
+        "not_memory_config",
+        "possible",
+        "a file system is full; nothing shows that it was /dev/shm",
+        phase=_known(facts.phase_at(line["line"])),
+    )
+
+
+def tmpfs_refused_pages(facts, line, match):
+    """EFAULT from a mapping of /dev/shm: the tmpfs has no pages left for it."""
+    if _SHM_TRACES.search(line["text"] + " " + frame_functions(line)) or facts.said("offload_pool"):
+        return verdict(
+            "shm_exhausted",
+            "likely",
+            "the shared region is mapped from /dev/shm, and the tmpfs had no pages left for it",
+            phase="kv_init",
+        )
+    return verdict("native_crash", "possible", None, phase=_known(facts.phase_at(line["line"])))
+
+
+def bus_error(facts, line, match):
+    """SIGBUS of a worker: a page of a tmpfs mapping could not be had."""
+    return verdict(
+        "shm_exhausted",
+        "likely",
+        "a bus error is how a full /dev/shm shows to the process that touches a page of it",
+        phase=_known(facts.phase_at(line["line"])),
+    )
+
+
+def crash(facts, line, match):
+    """A native crash; an allocator setting that is known to break starts is named instead."""
+    _name, value = facts.allocator_conf
+    if "expandable_segments:True" in value and not facts.serving_seen:
+        return verdict(
+            "allocator_conf_side_effect",
+            "likely",
+            "the process aborted at start with expandable_segments:True set, and no allocation failed",
+            phase=_known(facts.phase_at(line["line"])),
+        )
+    return verdict("native_crash", "likely", None, phase=_known(facts.phase_at(line["line"])))
+
+
+def node_gone(facts, line, match):
+    """The node stopped reporting: without a memory limit the pod can take it down."""
+    if facts.memory_limit is None:
+        return verdict(
+            "node_oom",
+            "likely",
+            "nothing limits the container's memory, so it can take the whole node down",
+        )
+    return verdict("status_unknown", "likely", "the node stopped reporting")
+
+
+def eviction(facts, line, match):
+    """Which resource the node was short of."""
+    resource = match.groups.get("resource") or ""
+    starved = "memory" in resource or match.groups.get("condition") == "MemoryPressure"
+    return verdict(
+        "eviction", "certain", None, memory="node" if starved else "none", phase=_known(facts.last_phase)
+    )
+
+
+def interrupted_start(facts, line, match):
+    """``KeyboardInterrupt: terminated``: SIGTERM during start-up is a probe that gave up; later it is a shutdown."""
+    if facts.serving_seen or facts.phase_at(line["line"]) == "serving":
+        return verdict("sigterm_shutdown", "likely", None)
+    return verdict(
+        "probe_kill",
+        "likely",
+        "the start was interrupted by SIGTERM, which is what a startup or liveness probe does",
+        phase=_known(facts.last_phase),
+    )
+
+
+_FAMILIES = {
+    "device_oom": device_oom,
+    "driver_oom": driver_oom,
+    "cumem_oom": cumem_oom,
+    "nvrm_no_memory": nvrm_no_memory,
+    "nccl_generic": nccl_generic,
+    "host_kill": host_kill,
+    "host_alloc": host_alloc,
+    "ray_memory_monitor": ray_memory_monitor,
+    "no_space": no_space,
+    "tmpfs_refused_pages": tmpfs_refused_pages,
+    "bus_error": bus_error,
+    "crash": crash,
+    "node_gone": node_gone,
+    "interrupted_start": interrupted_start,
+}
+_DIRECT = {
+    "kv_no_blocks": kv_sizing,
+    "kv_below_one_sequence": kv_sizing,
+    "max_seq_len_above_kv": kv_sizing,
+    "free_below_desired": free_below_desired,
+    "nvml_assert": nvml_assert,
+    "cublas_alloc": cuda_library,
+    "cuda_library_internal": cuda_library_internal,
+    "evicted_low_resource": eviction,
+}
