@@ -259,7 +259,7 @@ def log(readable=True, complete=None, reason=None):
 
 def log_lines(excerpt):
     """Every kept line of a log excerpt once, in log order, as ``line`` dicts (errors keep their frames)."""
-    kept = {}
+    kept: dict[int, dict] = {}
     for field in ("tail", "arguments", "numbers", "markers", "notes", "errors"):
         for item in excerpt.get(field) or []:
             kept[item["line"]] = dict(kept.get(item["line"]) or {}, **item)

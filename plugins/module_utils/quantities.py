@@ -79,7 +79,7 @@ def parse_size(text):
     match = _SIZE.search(text or "")
     if not match or match.group(2) not in _SIZE_UNITS:
         return None
-    return int(round(float(match.group(1)) * _SIZE_UNITS[match.group(2)]))
+    return round(float(match.group(1)) * _SIZE_UNITS[match.group(2)])
 
 
 def gib(size):

@@ -261,17 +261,16 @@ def _agreeing(findings):
     if trigger is None:
         return findings
     refused = {(change["target"], change["name"], change["direction"]) for change in trigger["rejected"]}
-    return [
-        item if item is trigger else dict(item, recommend=_allowed(item, refused))
-        for item in findings
-    ]
+    return [item if item is trigger else dict(item, recommend=_allowed(item, refused)) for item in findings]
 
 
 def _allowed(item, refused):
     if item["role"] == "cascade":
         return []
     return [
-        change for change in item["recommend"] if (change["target"], change["name"], change["direction"]) not in refused
+        change
+        for change in item["recommend"]
+        if (change["target"], change["name"], change["direction"]) not in refused
     ]
 
 

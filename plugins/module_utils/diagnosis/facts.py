@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from ..documents import log_lines
-from ..engine import defaults, versions
+from ..engine import defaults, settings, versions
 from ..quantities import GIB, parse_quantity, parse_size, quantity_bytes
 from . import deaths, signatures
 
@@ -73,6 +73,7 @@ _FRAME_PHASES = (
     ),
     (("init_device", "init_worker_distributed_environment", "init_distributed_environment"), "load"),
 )
+_SERVING_LINE = re.compile(r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/')
 _ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNORECASE)
 _PASTED_COUNTER = re.compile(
     r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
@@ -132,6 +133,11 @@ class Facts:
             return float(self.setting(name))
         except (TypeError, ValueError):
             return None
+
+    @property
+    def generation(self):
+        """The engine's generation, V0 or V1, or None."""
+        return settings.engine_generation(self.version, self.settings, self.log.get("arguments") or ())
 
     @property
     def utilization(self):
@@ -250,26 +256,37 @@ class Facts:
         values = [item["value"] for item in self.log.get("numbers") or [] if item.get("name") == name]
         return values[-1] if values else None
 
+    @property
+    def phases(self):
+        """``(line number, phase that runs from there on)`` in log order: the markers, and lines that only a server prints."""
+        found = [(marker["line"], marker["phase"]) for marker in self.log.get("markers") or []]
+        found += [(line["line"], "serving") for line in self.lines if _SERVING_LINE.search(line["text"])]
+        return sorted(found)
+
     def phase_at(self, number):
-        """The phase that the start-up had reached at log line ``number``, by the last marker before it, or ``unknown``."""
+        """The phase that the engine had reached at log line ``number``, or ``unknown``."""
         phase = "unknown"
-        for marker in sorted(self.log.get("markers") or [], key=lambda item: item["line"]):
-            if number is not None and marker["line"] > number:
+        for start, begun in self.phases:
+            if number is not None and start > number:
                 break
-            phase = marker["phase"]
+            phase = begun
         return phase
 
     @property
     def serving_seen(self):
-        return any(marker["phase"] == "serving" for marker in self.log.get("markers") or [])
+        return any(phase == "serving" for _start, phase in self.phases)
 
     @property
     def last_phase(self):
-        phase = "unknown"
-        for marker in sorted(self.log.get("markers") or [], key=lambda item: item["line"]):
-            if marker["phase"] != "shutdown":
-                phase = marker["phase"]
-        return phase
+        """The last phase before the shutdown, or ``unknown``."""
+        return next((phase for _start, phase in reversed(self.phases) if phase != "shutdown"), "unknown")
+
+    def near(self, line, before=12):
+        """The texts of ``line``, of the lines just before it, of its context and its frames, as one string to search in."""
+        around = [
+            other["text"] for other in self.lines if line["line"] - before <= other["line"] <= line["line"]
+        ]
+        return "\n".join([*around, *(str(item) for item in line.get("context") or []), frame_functions(line)])
 
     # -- host -------------------------------------------------------------------------------------------------------
 

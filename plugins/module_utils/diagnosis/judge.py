@@ -43,7 +43,7 @@ def judge(facts):
     trigger = _trigger(facts, roots)
     if trigger is None:
         return []
-    judged = [trigger] + _cascade(facts, roots, trigger)
+    judged = [trigger, *_cascade(facts, roots, trigger)]
     if trigger.verdict.cause in DEVICE_MEMORY and _ended_by_sigterm(facts):
         hidden = verdict(
             "device_oom_hidden_by_probe",
@@ -58,7 +58,8 @@ def judge(facts):
                 hidden, "trigger", trigger.proofs + _death_proofs(facts), trigger.match, trigger.verdict.cause
             ),
             trigger._replace(role="contributing"),
-        ] + judged[1:]
+            *judged[1:],
+        ]
     return judged
 
 
@@ -203,7 +204,7 @@ def _kernel_and_runtime(facts):
     interrupted = facts.first("interrupted_start")
     if interrupted and kind not in ("oom_mark_sticky",):
         found = interrupted_start(facts, *interrupted)
-        return Judged(found, "trigger", [_log_proof(facts, interrupted[0])] + proofs, interrupted[1])
+        return Judged(found, "trigger", [_log_proof(facts, interrupted[0]), *proofs], interrupted[1])
     if kind in ("sigterm", "grace_period_expired"):
         return Judged(verdict("sigterm_shutdown", "likely", None), "trigger", proofs, None)
     return None
@@ -236,7 +237,7 @@ def _process_codes(text):
 def _dead_processes(facts):
     """A child that died by a signal, reported by its parent."""
     for line, row, code in _exit_codes(facts):
-        proofs = [_log_proof(facts, line)] + _death_proofs(facts)
+        proofs = [_log_proof(facts, line), *_death_proofs(facts)]
         name = _SIGNALS.get(code)
         if code == "-9":
             found = verdict(
@@ -245,6 +246,7 @@ def _dead_processes(facts):
                 "a process was killed with SIGKILL; the kernel's OOM killer is the usual sender, and nothing names it",
                 phase=_seen_phase(facts),
             )
+            found = _killed_on_unified(facts) or found
         elif code == "-7":
             found = verdict(
                 "shm_exhausted", "likely", "a process died of a bus error", phase=_seen_phase(facts)
@@ -282,11 +284,13 @@ def _signal_or_exit(facts):
         )
     if kind == "sigkill_unattributed" or code == 137:
         return Judged(
-            verdict(
+            _killed_on_unified(facts)
+            or verdict(
                 "sigkill_unattributed",
                 "possible",
                 "the container was killed with SIGKILL, and nothing shows by whom",
                 phase=_seen_phase(facts),
+                memory="unknown",
             ),
             "trigger",
             proofs,
@@ -295,8 +299,12 @@ def _signal_or_exit(facts):
     stopped = facts.first("sigterm_received")
     if stopped:
         return Judged(
-            resolve(facts, *stopped), "trigger", [_log_proof(facts, stopped[0])] + proofs, stopped[1]
+            resolve(facts, *stopped), "trigger", [_log_proof(facts, stopped[0]), *proofs], stopped[1]
         )
+    if kind == "oom_mark_sticky":
+        found = host_cause(facts)
+        reason = "the mark OOMKilled says that some process of the container was killed for its memory, perhaps long before"
+        return Judged(found._replace(confidence="possible", reason=reason), "trigger", proofs, None)
     cascades = [
         (line, row) for line, row in facts.matches if row.signature.id in ("generic_end", "process_died")
     ]
@@ -306,10 +314,23 @@ def _signal_or_exit(facts):
                 "exit_code_masked", "likely", "the engine died, and the server then ended with exit code 0"
             ),
             "trigger",
-            [_log_proof(facts, cascades[0][0])] + proofs,
+            [_log_proof(facts, cascades[0][0]), *proofs],
             cascades[0][1],
         )
     return None
+
+
+def _killed_on_unified(facts):
+    """A SIGKILL without an OOM mark where GPU and host share one memory: the GPU's part is charged to no container."""
+    if not facts.unified or facts.last_phase == "unknown":
+        return None
+    return verdict(
+        "unified_memory_accounting",
+        "likely",
+        "GPU and host share one memory, and what the GPU takes of it is charged to no container: the kernel kills without a limit "
+        "being reached",
+        phase=_seen_phase(facts),
+    )
 
 
 def _hints(facts):
@@ -328,7 +349,9 @@ def _quiet_conditions(facts):
         if found is not None:
             return found
     code = facts.attempt.get("exit_code")
-    failed = facts.attempt.get("state") == "terminated" and (code != 0 if code is not None else not facts.lines)
+    failed = facts.attempt.get("state") == "terminated" and (
+        code != 0 if code is not None else not facts.lines
+    )
     first = facts.log.get("first_error")
     if failed or first or _restarting(facts):
         return Judged(
@@ -397,7 +420,10 @@ def _mig_defaults(facts):
     for line in facts.lines:
         if not _STARVED_BATCH_TOKENS.search(line["text"]):
             continue
-        if entry.get("from") in (None, "default") or (entry["from"], entry.get("line")) == ("log", line["line"]):
+        if entry.get("from") in (None, "default") or (entry["from"], entry.get("line")) == (
+            "log",
+            line["line"],
+        ):
             return Judged(
                 verdict(
                     "mig_vgpu_config",

@@ -29,6 +29,11 @@ _BY_PHASE = {
     "unknown": "gpu_weights_oom",
 }
 _PROCESSING_METHOD = re.compile(r"while processing method '?(\w+)")
+_WAKING = re.compile(r":wake_up\b")
+# The first things a worker does on its device: an OOM there is a card that was full before vLLM came.
+_FIRST_TOUCH = re.compile(
+    r":(?:init_device|set_device|_cuda_init|_lazy_init|mem_get_info|empty_cache|init_worker)\b"
+)
 _PINNING = re.compile(r"allocate_cpu_cache|pin_memory|cudaHostAlloc|cudaHostRegister|swap_blocks")
 _SHM_TRACES = re.compile(
     r"/dev/shm|nccl-\w{6}\b|psm_[0-9a-f]+|shm_broadcast|shared_memory|shared_offload_region|all2all|SharedMemory|shm_open"
@@ -82,7 +87,7 @@ def oom_phase(facts, line, numbers):
     early = (
         ("unknown", "load") if facts.version and facts.version >= (0, 18) else ("unknown", "load", "profile")
     )
-    if pools and phase in early + ("kv_init",):
+    if pools and phase in (*early, "kv_init"):
         return "graph_capture", "likely"
     if phase != "unknown":
         return phase, "likely"
@@ -94,6 +99,8 @@ def device_oom(facts, line, match):
     numbers = parse_oom(line["text"])
     phase, confidence = oom_phase(facts, line, numbers)
     memory = "unified" if facts.unified else None
+    if _WAKING.search(frame_functions(line)):
+        return verdict("sleep_wakeup_oom", "certain", None, numbers=numbers)
     if numbers:
         special = _by_numbers(facts, phase, numbers, memory)
         if special:
@@ -167,8 +174,10 @@ def _by_numbers(facts, phase, numbers, memory):
             numbers=numbers,
         )
     others, total = held_by_others(numbers), numbers.get("total")
-    # What others hold matters once it reaches into the share that vLLM was promised.
-    if others and total and others >= GIB and others > total * max(0.05, 1 - facts.utilization):
+    # Weights and profile take what they need whatever the utilization; afterwards others may have what it leaves them.
+    sized = phase in ("kv_init", "graph_capture", "warmup", "serving")
+    share = max(0.05, 1 - facts.utilization) if sized else 0.1
+    if others and total and others >= GIB and others > total * share:
         return verdict(
             "gpu_held_by_other",
             "certain" if len(numbers["processes"]) > 1 else "likely",
@@ -206,13 +215,22 @@ def _serving_oom(facts, line, numbers, confidence, memory):
 
 def driver_oom(facts, line, match):
     """The driver's own OOM text: pinned host memory, a full GPU at context creation, or a graph."""
-    where = frame_functions(line) + " " + " ".join(str(near) for near in line.get("context") or [])
-    if _PINNING.search(where):
+    if _PINNING.search(facts.near(line)):
         return verdict(
             "host_pin_limit",
             "likely",
             "the failing call pins host memory; its error text is CUDA's",
             phase=frame_phase(line.get("frames")) or "kv_init",
+        )
+    touched = _FIRST_TOUCH.search(frame_functions(line)) and frame_phase(line.get("frames")) in (None, "load")
+    if touched or (
+        not line.get("frames") and facts.phase_at(line["line"]) == "unknown" and not facts.unified
+    ):
+        return verdict(
+            "gpu_held_by_other",
+            "likely",
+            "the driver refused before the engine had allocated anything of its own, so the card was full already",
+            phase="load",
         )
     return device_oom(facts, line, match)
 
@@ -283,12 +301,7 @@ def kv_sizing(facts, line, match):
     """The KV messages name the GPU also on the CPU backend, where the pool is host memory."""
     if facts.accelerator == "cpu":
         return verdict("cpu_backend_kv", "certain", "the CPU backend keeps its KV cache in host memory")
-    if (
-        match.signature.cause == "kv_no_blocks"
-        and facts.version
-        and (0, 6, 4) <= facts.version < (0, 9, 1)
-        and _neighbour_booked(facts)
-    ):
+    if match.signature.cause == "kv_no_blocks" and _books_neighbours(facts) and _unexplained(facts):
         return verdict(
             "kv_budget_misestimate",
             "likely",
@@ -303,13 +316,34 @@ def kv_sizing(facts, line, match):
     )
 
 
-def _neighbour_booked(facts):
-    """Whether weights and activation leave room in the budget that the KV cache did not get (V1 up to 0.9.0, V0 0.6.3-0.6.4)."""
-    total, weights, kv = facts.gpu_total, facts.number("weights"), facts.number("kv_available")
-    activation = facts.number("activation_peak")
-    if None in (total, weights, kv, activation):
+def _books_neighbours(facts):
+    """Whether this version counts every other process' GPU memory as its own (vllm facts 5.2)."""
+    if not facts.version:
         return False
-    return total * facts.utilization - weights - activation - max(kv, 0) > 0.1 * total
+    if facts.generation == "V1":
+        return (0, 6, 4) <= facts.version < (0, 9, 1)
+    return (0, 6, 3) <= facts.version < (0, 6, 5)
+
+
+def _unexplained(facts):
+    """Whether weights and activation leave at least two fifths of the budget that the KV cache did not get."""
+    total, weights = facts.gpu_total, facts.number("weights")
+    if total is None or weights is None:
+        return False
+    budget = total * facts.utilization
+    explained = weights + (facts.number("activation_peak") or 0) + max(facts.number("kv_available") or 0, 0)
+    return budget - explained > 0.4 * budget
+
+
+def device_not_as_expected(facts, line, match):
+    """Device identifiers and queries: on a MIG slice or a vGPU it is the slicing that is wrong, else the given cause."""
+    if facts.mig or facts.vgpu or "MIG" in line["text"]:
+        return verdict(
+            "mig_vgpu_config",
+            "likely",
+            "the container sees a slice, and the device was addressed as a whole GPU",
+        )
+    return verdict(match.signature.cause, "certain", None, phase=match.signature.phase)
 
 
 def free_below_desired(facts, line, match):
@@ -584,4 +618,6 @@ _DIRECT = {
     "cublas_alloc": cuda_library,
     "cuda_library_internal": cuda_library_internal,
     "evicted_low_resource": eviction,
+    "nvml_query_refused": device_not_as_expected,
+    "duplicate_gpu": device_not_as_expected,
 }

@@ -88,9 +88,9 @@ SIGNATURES = (
     _row(
         "free_below_desired",
         "root",
-        rf"Free memory on device(?: (?P<device>\S+))? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
-        rf"(?:desired GPU memory utilization|the engine's budget after excluding external process's weights) "
-        rf"\((?P<utilization>[\d.]+), (?P<requested>[\d.]+) GiB\)",
+        r"Free memory on device(?: (?P<device>\S+))? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
+        r"(?:desired GPU memory utilization|the engine's budget after excluding external process's weights) "
+        r"\((?P<utilization>[\d.]+), (?P<requested>[\d.]+) GiB\)",
         cause="gpu_free_below_util",
         phase="load",
         versions="0.9.1-0.33",
@@ -100,8 +100,8 @@ SIGNATURES = (
     _row(
         "external_weights_exceed_budget",
         "root",
-        rf"Externally held weights on device \S+ \((?P<held>[\d.]+)/(?P<total>[\d.]+) GiB\) exceed the desired GPU memory "
-        rf"utilization \((?P<utilization>[\d.]+), (?P<requested>[\d.]+) GiB\)",
+        r"Externally held weights on device \S+ \((?P<held>[\d.]+)/(?P<total>[\d.]+) GiB\) exceed the desired GPU memory "
+        r"utilization \((?P<utilization>[\d.]+), (?P<requested>[\d.]+) GiB\)",
         cause="kv_no_blocks",
         phase="load",
         versions="0.32-0.33",
@@ -516,7 +516,8 @@ SIGNATURES = (
     _row(
         "rdma_registration",
         "root",
-        r"ibv_(?:reg_mr\w*|create_cq|create_qp) failed.*(?:Cannot allocate memory|errno 12)",
+        r"ibv_(?:reg_mr\w*|create_cq|create_qp) failed.*(?:Cannot allocate memory|errno 12)|"
+        r"(?:UCX|uct|NIXL).{0,200}(?:register|ibv_reg_mr).{0,200}(?:Cannot allocate memory|memlock)",
         cause="memlock_limit",
         source="k8s 10.4",
     ),
@@ -867,7 +868,7 @@ SIGNATURES = (
         "root",
         r"RESOURCE_EXHAUSTED|Attempting to (?:reserve|allocate) [\d.]+\s?[KMG]i?B? at the bottom of memory|"
         r"Ran out of memory in memory space hbm|NPU out of memory|HPU out of memory|"
-        r"synStatus \d+.*(?:[Oo]ut of|[Aa]llocat)|Allocation failed for size.*HPU",
+        r"PT_DEVMEM Allocation failed|synStatus \d+.*(?:[Oo]ut of|[Aa]llocat)|Allocation failed for size.*HPU",
         cause="accelerator_hbm_oom",
         source="vllm 3.3; XLA",
     ),
@@ -905,7 +906,7 @@ SIGNATURES = (
     _row(
         "nvrm_no_memory",
         "root",
-        r"NV_ERR_NO_MEMORY",
+        r"NV_ERR_NO_MEMORY|NvMapMem\w*: .*error 12",
         family="nvrm_no_memory",
         source="k8s 3.3",
     ),
@@ -955,7 +956,7 @@ SIGNATURES = (
     _row(
         "threads_refused",
         "root",
-        r"thread: Resource temporarily unavailable|can't start new thread|pthread_create failed|"
+        r"thread: Resource temporarily unavailable|can't start new thread|pthread_create failed|Thread creation failed|"
         r"(?:fork|vfork|clone)[^\n]{0,40}Resource temporarily unavailable|\[Errno 11\] Resource temporarily unavailable",
         cause="pids_limit",
         source="k8s 4.2",
@@ -973,7 +974,7 @@ SIGNATURES = (
         "crash",
         "root",
         r"Segfault encountered|Segmentation fault|SIGSEGV|Fatal Python error: (?:Aborted|Segmentation fault|Floating)|"
-        r"SIGABRT received|\(core dumped\)|terminate called after throwing",
+        r"SIGABRT received|\(core dumped\)|double free or corruption|malloc\(\): |free\(\): invalid|terminate called after throwing",
         family="crash",
         source="k8s 1.2",
     ),
@@ -992,10 +993,18 @@ SIGNATURES = (
         r"Error 80[23]: |unsupported display driver / cuda driver combination|CUDA driver version is insufficient|"
         r"Driver/library version mismatch|forward compatibility was attempted|no kernel image is available|"
         r"NVIDIA driver on your system is too old|couldn't communicate with the NVIDIA driver|"
-        r"system not yet initialized|was compiled with an unsupported toolchain",
+        r"system not yet initialized|CUDA driver initialization failed|NVMLError_LibRmVersionMismatch|was compiled with an unsupported toolchain",
         cause="not_memory_driver",
         phase="load",
         source="CUDA runtime; k8s 8.4",
+    ),
+    _row(
+        "nvml_query_refused",
+        "root",
+        r"NVMLError_(?:NoPermission|NotSupported|InvalidArgument|NotFound|Unknown)",
+        cause="not_memory_driver",
+        phase="load",
+        source="k8s 8.4, 8.5",
     ),
     _row(
         "platform_not_detected",
@@ -1003,7 +1012,7 @@ SIGNATURES = (
         r"Failed to infer device type|No CUDA GPUs are available|No devices were found|"
         r"no CUDA-capable device is detected|libcuda\.so\.1: cannot open shared object|"
         r"World size \(\d+\) is larger than the number of available GPUs|"
-        r"is not supported for GPU|Bfloat16 is only supported on GPUs|must be divisible by tensor parallel size|"
+        r"is not supported for GPU|Bfloat16 is only supported on GPUs|must be divisible by tensor parallel size|exceeds the total number of available GPUs|"
         r"unrecognized arguments:|error: argument|ValidationError: \d+ validation error",
         cause="not_memory_config",
         phase="load",
@@ -1013,7 +1022,7 @@ SIGNATURES = (
         "model_access",
         "root",
         r"GatedRepoError|RepositoryNotFoundError|LocalEntryNotFoundError|Access to model \S+ is restricted|"
-        r"Cannot access gated repo|You are trying to access a gated repo|40[13] Client Error|"
+        r"Cannot access gated repo|You are trying to access a gated repo|40[13] Client Error|does not appear to have a file named|"
         r"is not a (?:valid model identifier|local folder and is not a valid)|OfflineModeIsEnabled|"
         r"We couldn't connect to '?https?://|Invalid (?:user token|credentials in Authorization)|PermissionError: \[Errno 13\]",
         cause="not_memory_auth",
@@ -1099,16 +1108,24 @@ SIGNATURES = (
         source="vllm 3.14",
     ),
     _row(
+        "engine_silent",
+        "context",
+        r"Timed out waiting for engine core processes|RPC call to \S+ timed out|(?:MQLLMEngine|RPCServer) didn't reply",
+        cause="not_memory_hang",
+        versions="0.5.5-0.33",
+        source="vllm 3.14",
+    ),
+    _row(
         "generic_end",
         "cascade",
         r"Engine core initialization failed|initialization failed\. See root cause above|"
         r"Frontend process failed during engine core initialization|WorkerProc initialization failed|"
         r"WorkerProc failed to start|EngineCore failed to start|EngineCore hit an exception|Engine process failed to start|"
-        r"RPCServer process died|Timed out waiting for engine core processes|EngineCore encountered|EngineDeadError|"
+        r"RPCServer process died|EngineCore encountered|EngineDeadError|"
         r"AsyncEngineDeadError|AsyncLLM output_handler failed|\(engine dead\)|engine core exited unexpectedly|"
-        r"WorkerProc hit an exception|Executor failed|RPC call to \S+ timed out|Dumping input data|Dumping scheduler|"
+        r"WorkerProc hit an exception|Executor failed|Dumping input data|Dumping scheduler|"
         r"Parent process exited, terminating worker|Killing local vLLM worker|Background loop (?:is|has)|"
-        r"(?:MQLLMEngine|RPCServer) didn't reply|MQLLMEngine is already dead|Got fatal signal from worker processes|"
+        r"MQLLMEngine is already dead|Got fatal signal from worker processes|"
         r"Exception in worker \S+ while processing method|See stack trace \(above\)|leaked shared_memory objects",
         source="vllm 3.14",
     ),

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from evidence_samples import evidence_of, excerpt, failed, gib, oom_text, pod_with
+
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import causes
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.advice import ADVICE
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
-from evidence_samples import evidence_of, excerpt, failed, gib, oom_text, pod_with
 
 UTILIZATION = "--gpu-memory-utilization"
 
@@ -60,7 +61,7 @@ def test_runbook_error_3_exit_137_oomkilled_is_host_memory():
         # the traceback knows better than the last marker
         ("load", ("determine_available_memory", "profile_run", "_dummy_run"), "profile_run_oom"),
         ("kv_init", ("compile_or_warm_up_model", "capture_model"), "cudagraph_capture_oom"),
-        ("load", ("wake_up",), "serving_gpu_oom"),
+        ("load", ("wake_up",), "sleep_wakeup_oom"),
     ],
 )
 def test_phase_of_a_device_oom(phase, frames, cause):
@@ -403,6 +404,6 @@ def test_a_diagnosis_is_plain_json_and_deterministic():
 
 def test_another_document_is_refused_in_one_sentence():
     with pytest.raises(
-        documents.DocumentError, match="needs a document with schema vllm_runbook.oom/evidence/v1"
+        documents.DocumentError, match=r"needs a document with schema vllm_runbook\.oom/evidence/v1"
     ):
         diagnose({"schema": "other/v1"})
