@@ -232,7 +232,7 @@ def kv_max_len(facts, judged):
                 with_=() if enough or needed is None else (MODEL_LEN,),
             )
         )
-    if target is not None and target <= HIGHEST_UTILIZATION:
+    if gap is not None and target is not None and target <= HIGHEST_UTILIZATION:
         recommend.append(
             flag_change(
                 UTILIZATION,

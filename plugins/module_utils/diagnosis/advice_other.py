@@ -139,23 +139,44 @@ def eviction(facts, judged):
     )
 
 
-sigterm_shutdown = fixed(
-    "The container was told to stop from outside (SIGTERM). What the engine prints afterwards is its shutdown.",
-    STEP_EXIT_143,
-    [
-        action(
-            "find_sender",
-            "rollouts, drains, preemption and people send it; the events of the last hour name it",
-        ),
-        k8s_change(
-            "terminationGracePeriodSeconds",
-            "increase",
-            "only if running requests were cut off: the grace period must cover them and the preStop hook",
-        ),
-    ],
-    [NOT_LIMIT, NOT_UTILIZATION],
-    ["kubectl get events: Killing, Preempted, NodeShutdown; the ReplicaSet's history for a rollout"],
-)
+def sigterm_shutdown(facts, judged):
+    grace = facts.pod.get("grace_period")
+    hook = (facts.container.get("lifecycle") or {}).get("pre_stop")
+    parts = [
+        "The container was told to stop from outside (SIGTERM). What the engine prints afterwards is its shutdown."
+    ]
+    if facts.death.get("sender"):
+        parts.append(f"The sender was {facts.death['sender']}.")
+    if grace is not None:
+        parts.append(
+            f"It has {grace:g} seconds to end, and {'a preStop hook that counts against them' if hook else 'no preStop hook'}."
+        )
+    cut = "running requests are cut off when the grace period ends before they do"
+    return Advice(
+        " ".join(parts),
+        STEP_EXIT_143,
+        [
+            action(
+                "find_sender",
+                "rollouts, drains, preemption and people send it; the events of the last hour name it",
+            ),
+            k8s_change("terminationGracePeriodSeconds", "increase", f"only if requests were lost: {cut}"),
+            *(
+                []
+                if hook
+                else [
+                    k8s_change(
+                        "lifecycle.preStop",
+                        "add",
+                        "a few seconds of sleep let the endpoints forget the pod before it stops taking requests",
+                        "sleep 15",
+                    )
+                ]
+            ),
+        ],
+        [NOT_LIMIT, NOT_UTILIZATION],
+        ["kubectl get events: Killing, Preempted, NodeShutdown; the ReplicaSet's history for a rollout"],
+    )
 
 
 def exit_code_masked(facts, judged):
@@ -313,7 +334,7 @@ def _config_cures(text):
     for pattern, cures in _CONFIG_CURES:
         found = re.search(pattern, text)
         if found:
-            groups = found.groupdict()
+            groups: dict = found.groupdict()
             return [
                 flag_change(groups.get(name, name), direction, why, groups.get(value, value), proof="log")
                 for name, direction, value, why in cures

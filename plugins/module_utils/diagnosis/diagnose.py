@@ -17,6 +17,7 @@ from .commands import checks, command_for
 from .deaths import time_to_death
 from .facts import Facts
 from .judge import judge
+from .what_changed import with_revision
 
 # Triggers that say little: a later attempt, or the pod's surroundings, may say more.
 _WEAK = ("undetermined", "exit_code_masked", "sigkill_unattributed")
@@ -81,7 +82,10 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=()):
     for container in pod.get("containers") or []:
         if container.get("engine"):
             findings.extend(runbook_checks.runbook_findings(pod, container, node, namespace))
-    findings = _agreeing(_once_per_cause(findings))
+    findings = [
+        with_revision(item, pod, sisters) if item["role"] == "trigger" else item
+        for item in _agreeing(_once_per_cause(findings))
+    ]
     trigger = next((item for item in findings if item["role"] == "trigger"), None)
     return {
         "namespace": pod.get("namespace"),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.torch_oom import (
     fragmented,
     held_by_others,
