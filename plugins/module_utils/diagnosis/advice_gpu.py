@@ -848,16 +848,22 @@ def unified(facts, judged):
 
 
 def false_oom_driver(facts, judged):
-    recommend = [
-        action(
-            "fix_gpu_visibility",
-            "show the container one device only and try again (ZE_AFFINITY_MASK, CUDA_VISIBLE_DEVICES)",
-        ),
-        action("change_version", "go back to the image or driver before the regression"),
-        action("upgrade_driver", "the driver or the framework build is what refuses"),
-    ]
+    one_device = action(
+        "fix_gpu_visibility",
+        "show the container one device only and try again (ZE_AFFINITY_MASK, CUDA_VISIBLE_DEVICES)",
+    )
+    before = action("change_version", "go back to the image or driver before the regression")
+    driver = action("upgrade_driver", "the driver or the framework build is what refuses")
+    reset = action("reset_gpu", "a driver in a bad state refuses everything until the GPU is reset")
     if facts.accelerator == "xpu":
-        recommend.insert(0, env_change("ZE_AFFINITY_MASK", "set", "one device avoids the refusing path", "0"))
+        recommend = [
+            env_change("ZE_AFFINITY_MASK", "set", "one device avoids the refusing path", "0"),
+            one_device,
+            before,
+            driver,
+        ]
+    else:
+        recommend = [driver, reset, one_device, before]
     return Advice(
         "The allocation was refused although far more memory was free than it asked for: the driver or its limit, not the card, "
         "said no.",

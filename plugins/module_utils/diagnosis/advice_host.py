@@ -233,11 +233,23 @@ def host_oom_cpu_backend(facts, judged):
 
 
 def host_pin_limit(facts, judged):
+    offloaded = facts.given("cpu_offload_gb") is not None
+    pools = [flag_change(SWAP, "decrease", "swap space is pinned host memory", 0)]
+    if offloaded:
+        pools = [
+            flag_change("--cpu-offload-gb", "decrease", "offloaded weights are pinned host memory"),
+            env_change(
+                "VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY",
+                "set",
+                "the weights then stay in ordinary memory, at a cost in speed (0.17 and later)",
+                "1",
+            ),
+        ]
     return Advice(
         "Pinning host memory failed; the message is CUDA's although no GPU memory was asked for.",
         STEP_HOST,
         [
-            flag_change(SWAP, "decrease", "swap space is pinned host memory", 0),
+            *pools,
             action("upgrade", "later versions do not pin where the platform forbids it"),
             action("use_linux", "under WSL little memory can be pinned"),
             action("raise_memlock", "a memlock limit also refuses pinned memory"),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ..quantities import GIB, to_gi
+from ..quantities import GIB, MIB, to_gi
 from .advice_parts import (
     MEMORY_LIMIT,
     MODEL_LEN,
@@ -66,6 +66,17 @@ def nccl_gpu_oom(facts, judged):
     )
 
 
+def _interfaces(signature):
+    """Which interface the ranks use, when it is what they could not find or reach."""
+    if signature != "nccl_no_interface":
+        return []
+    why = "the interface that the pods can reach each other on"
+    return [
+        env_change("GLOO_SOCKET_IFNAME", "set", why, "eth0"),
+        env_change("NCCL_SOCKET_IFNAME", "set", why, "eth0"),
+    ]
+
+
 def nccl_not_memory(facts, judged):
     signature = judged.match.signature.id if judged.match else None
     rejected = [
@@ -116,13 +127,11 @@ def nccl_not_memory(facts, judged):
         "The communication between the ranks failed for a reason that is not memory: interfaces, peers, transport or state.",
         STEP_NCCL,
         [
+            *_interfaces(signature),
             env_change("NCCL_DEBUG", "set", "NCCL then names the call that failed", "INFO"),
             action(
                 "read_earlier_log",
                 "the rank that complains is often the victim: find the earliest error of all ranks",
-            ),
-            env_change(
-                "NCCL_SOCKET_IFNAME", "set", "the interface that the pods can reach each other on", "eth0"
             ),
         ],
         rejected,
@@ -140,10 +149,12 @@ def shm_exhausted(facts, judged):
     )
     restarted = (facts.restarts or 0) > 0 or facts.attempt.get("reason") == "CrashLoopBackOff"
     needed = number_of(groups, "needed")
+    if needed and judged.match.signature.groups["needed"] == "bytes":
+        needed /= MIB
     volume = (facts.pod.get("shm") or {}).get("mounted_at")
     size = "2Gi" if facts.world_size <= 8 else "8Gi"
     if needed:
-        size = to_gi(max(needed * (1 << 20) * 2, 2 * GIB))
+        size = to_gi(max(needed * MIB * 2, 2 * GIB))
     grow = (
         k8s_change(
             "volumes.shm.sizeLimit",
@@ -181,7 +192,7 @@ def shm_exhausted(facts, judged):
         rejected.append(
             k8s_change("volumes.shm.sizeLimit", "increase", "what is left behind fills any size over time")
         )
-    needed_words = f" {needed:g} MiB were needed." if needed else ""
+    needed_words = f" {needed:.0f} MiB were needed." if needed else ""
     return Advice(
         f"/dev/shm was full or too small for the segments that the ranks exchange data through.{needed_words} What is written "
         "there counts against the container's memory limit.",

@@ -30,7 +30,6 @@ from .advice_parts import (
     UTILIZATION,
     Advice,
     action,
-    allocator_variable,
     env_change,
     fixed,
     flag_change,
@@ -199,36 +198,42 @@ def exit_code_masked(facts, judged):
     )
 
 
+_HEAP_CORRUPTED = re.compile(r"double free|malloc\(\)|free\(\): invalid|corrupted (?:size|double-linked)")
+_CUMEM_PROBE = re.compile(r"[cC]uMem(?:Host|Create)")
+
+
 def native_crash(facts, judged):
-    recommend = []
-    if any(
-        "CuMemHost" in str(line.get("text")) or "cuMemCreate" in str(line.get("text")) for line in facts.lines
-    ):
-        recommend += [
+    driver = action("upgrade_driver", "a crash in native code is a bug of driver, NCCL, framework or kernel")
+    newer = action("upgrade", "the crash may be fixed in a later version")
+    older = action("change_version", "go back if it began with the last change of the image")
+    variable, value = facts.allocator_conf
+    recommend = [driver, newer, older]
+    if facts.mentions(_HEAP_CORRUPTED):
+        recommend = [newer, older, driver]
+    if facts.mentions(_CUMEM_PROBE):
+        recommend = [
             env_change(
                 "NCCL_CUMEM_HOST_ENABLE", "set", "the crash is in NCCL's probe of that allocation", "0"
             ),
             env_change("NCCL_CUMEM_ENABLE", "set", "it keeps NCCL off that driver interface", "0"),
+            driver,
+            newer,
         ]
-    recommend.append(
-        action("upgrade_driver", "a crash in native code is a bug of driver, NCCL, framework or kernel")
-    )
-    if facts.allocator_conf[1] or not recommend[:-1]:
-        recommend.insert(
-            0 if facts.allocator_conf[1] else len(recommend),
-            env_change(
-                allocator_variable(facts),
-                "remove",
-                "if it is set: allocator settings are known to break starts",
-            ),
-        )
-    recommend.append(action("upgrade", "the crash may be fixed in a later version"))
+    if value:
+        recommend.insert(0, env_change(variable, "remove", "allocator settings are known to break starts"))
     return Advice(
         "A process crashed in native code. No allocation failed as far as the log shows.",
         STEP_EXIT_1,
         recommend,
         [NOT_UTILIZATION, NOT_LIMIT, NOT_SHM_SIZE],
-        ["the native stack (PYTHONFAULTHANDLER=1), and dmesg on the node for Xid lines at that time"],
+        [
+            "the native stack (PYTHONFAULTHANDLER=1), and dmesg on the node for Xid lines at that time",
+            *(
+                []
+                if value
+                else ["is PYTORCH_CUDA_ALLOC_CONF set in the container? Allocator settings break some starts"]
+            ),
+        ],
     )
 
 
@@ -386,18 +391,27 @@ def not_memory_config(facts, judged):
     )
 
 
-not_memory_driver = fixed(
-    "The CUDA libraries of the image and the node's driver do not match; the GPUs are empty.",
-    STEP_EXIT_1,
-    [
+_FABRIC_NOT_READY = re.compile(r"Error 802|system not yet initialized")
+
+
+def not_memory_driver(facts, judged):
+    recommend = [
         action("match_driver", "the image's CUDA version must be one that the driver supports"),
         env_change(
             "LD_LIBRARY_PATH", "remove", "a CUDA compat folder in it shadows the driver's own libraries"
         ),
         action("upgrade_driver", "or bring the node's driver to the image's version"),
-    ],
-    [NOT_UTILIZATION, NOT_LIMIT],
-)
+    ]
+    explanation = "The CUDA libraries of the image and the node's driver do not match; the GPUs are empty."
+    if judged.match and _FABRIC_NOT_READY.search(judged.match.text):
+        explanation = "The GPUs of an NVSwitch machine wait for the fabric manager, which is not running or does not match the driver."
+        recommend = [
+            action("repair_fabric_manager", "it must run in the driver's own version before CUDA starts"),
+            *recommend[:1],
+        ]
+    return Advice(explanation, STEP_EXIT_1, recommend, [NOT_UTILIZATION, NOT_LIMIT], [])
+
+
 not_memory_auth = fixed(
     "The model could not be downloaded or opened: the token is missing or not authorised, or the path is wrong. Nothing was loaded.",
     STEP_EXIT_1,

@@ -78,6 +78,7 @@ _ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNOR
 _PASTED_COUNTER = re.compile(
     r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
 )
+_PASTED_SMI = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
 _PASTED_CPU_MAX = re.compile(r"^cpu\.max[ :=]+(?P<quota>\d+)\s+(?P<period>\d+)")
 _PASTED_THROTTLED = re.compile(
     r"throttled_periods(?:_total)?.{0,80}?(?:~|=|≈|:)\s*(?P<share>[01](?:\.\d+)?)\b|nr_throttled\s+(?P<throttled>\d+)"
@@ -218,6 +219,17 @@ class Facts:
         """Memory of one GPU in bytes: as the log says, else as the node's labels say, or None."""
         logged = self.number("gpu_total")
         return logged if logged is not None else (self.node.get("gpu") or {}).get("memory_bytes")
+
+    @property
+    def gpu_used_seen(self):
+        """The largest share of a GPU's memory in use that a pasted nvidia-smi table shows (0-1), or None."""
+        shares = [
+            int(used) / int(total)
+            for line in self.lines
+            for used, total in _PASTED_SMI.findall(line["text"])
+            if int(total)
+        ]
+        return max(shares) if shares else None
 
     @property
     def gpus(self):

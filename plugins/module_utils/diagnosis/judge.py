@@ -100,6 +100,8 @@ def _trigger(facts, roots):
     strong = roots
     if _killed_for_memory(facts) or facts.death.get("kind") == "oom_killed_node":
         strong = [(line, row) for line, row in roots if row.signature.id not in _AFTERMATH]
+    # A crash is the way a process ended; where another root is on record, that is what it ended of.
+    strong = [(line, row) for line, row in strong if row.signature.family != "crash"] or strong
     if strong:
         line, row = strong[0]
         refined = _refinement(strong)

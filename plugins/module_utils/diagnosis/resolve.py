@@ -222,6 +222,13 @@ def driver_oom(facts, line, match):
             "the failing call pins host memory; its error text is CUDA's",
             phase=frame_phase(line.get("frames")) or "kv_init",
         )
+    if facts.gpu_used_seen is not None and facts.gpu_used_seen < 0.05:
+        return verdict(
+            "false_oom_driver",
+            "likely",
+            f"nvidia-smi shows {facts.gpu_used_seen:.0%} of the card in use",
+            phase=_known(facts.phase_at(line["line"])) or "load",
+        )
     touched = _FIRST_TOUCH.search(frame_functions(line)) and frame_phase(line.get("frames")) in (None, "load")
     if touched or (
         not line.get("frames") and facts.phase_at(line["line"]) == "unknown" and not facts.unified
@@ -561,6 +568,18 @@ def crash(facts, line, match):
     return verdict("native_crash", "likely", None, phase=_known(facts.phase_at(line["line"])))
 
 
+def allocation_not_shareable(facts, line, match):
+    """GPU memory could not be handed to another process: expandable segments take another way to do that."""
+    if "expandable_segments:True" in facts.allocator_conf[1] or "pidfd_getfd" in line["text"]:
+        return verdict(
+            "allocator_conf_side_effect",
+            "likely",
+            "memory of expandable segments is shared between processes in a way that is not available here",
+            phase=_known(facts.phase_at(line["line"])),
+        )
+    return verdict("nccl_not_memory", "possible", None, phase=_known(facts.phase_at(line["line"])))
+
+
 def node_gone(facts, line, match):
     """The node stopped reporting: without a memory limit the pod can take it down."""
     if facts.memory_limit is None:
@@ -606,6 +625,7 @@ _FAMILIES = {
     "tmpfs_refused_pages": tmpfs_refused_pages,
     "bus_error": bus_error,
     "crash": crash,
+    "allocation_not_shareable": allocation_not_shareable,
     "node_gone": node_gone,
     "interrupted_start": interrupted_start,
 }

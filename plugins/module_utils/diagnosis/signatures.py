@@ -680,6 +680,16 @@ SIGNATURES = (
         source="vllm 3.13",
     ),
     _row(
+        "ray_store_above_shm",
+        "root",
+        r"System memory request exceeds memory available in /dev/shm\. The request is for (?P<needed>\d+) bytes, and the "
+        r"amount available is (?P<free>\d+) bytes",
+        cause="shm_exhausted",
+        phase="load",
+        groups={"needed": "bytes", "free": "bytes"},
+        source="Ray store_runner.cc",
+    ),
+    _row(
         "bus_error",
         "root",
         r"\bBus error\b|SIGBUS|exit(?: |_)?code:? (?:-7|135)\b",
@@ -962,6 +972,21 @@ SIGNATURES = (
         source="k8s 4.2",
     ),
     _row(
+        "compiler_killed",
+        "root",
+        r"Killed signal terminated program|(?:nvcc|cicc|ptxas|cc1plus)\b.{0,40}\bKilled\b|died due to signal 9",
+        cause="host_oom_compile",
+        source="gcc, nvcc",
+    ),
+    _row(
+        "allocation_not_shareable",
+        "root",
+        r"pidfd_getfd: Operation not permitted|custom_all_reduce\.cuh:\d+ 'invalid argument'|"
+        r"cudaIpc(?:Get|Open)MemHandle.{0,80}(?:invalid argument|not supported)",
+        family="allocation_not_shareable",
+        source="torch CUDACachingAllocator",
+    ),
+    _row(
         "cuda_fault",
         "root",
         r"an illegal memory access was encountered|device-side assert triggered|misaligned address|"
@@ -1022,7 +1047,8 @@ SIGNATURES = (
         "model_access",
         "root",
         r"GatedRepoError|RepositoryNotFoundError|LocalEntryNotFoundError|Access to model \S+ is restricted|"
-        r"Cannot access gated repo|You are trying to access a gated repo|40[13] Client Error|does not appear to have a file named|"
+        r"Cannot access gated repo|You are trying to access a gated repo|40[13] Client Error|HfHubHTTPError|"
+        r"Cannot access content at: https?://|does not appear to have a file named|"
         r"is not a (?:valid model identifier|local folder and is not a valid)|OfflineModeIsEnabled|"
         r"We couldn't connect to '?https?://|Invalid (?:user token|credentials in Authorization)|PermissionError: \[Errno 13\]",
         cause="not_memory_auth",
