@@ -159,6 +159,7 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
+from ansible.utils.unsafe_proxy import wrap_var
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
@@ -167,9 +168,15 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
 def diagnosis(evidence, budget=None):
     """See DOCUMENTATION."""
     try:
-        return diagnose(evidence, budget)
+        # Log text comes from outside: it must never be taken for a template.
+        return wrap_var(diagnose(evidence, budget))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from exc
+    except (AttributeError, KeyError, TypeError) as exc:
+        raise AnsibleFilterError(
+            "vllm_runbook.oom.diagnosis: the evidence document has the right schema but not its shape "
+            f"({type(exc).__name__}: {exc}); collect it again with vllm_runbook.oom.evidence_info"
+        ) from exc
 
 
 class FilterModule:

@@ -8,6 +8,8 @@ from collections import namedtuple
 
 from ..documents import change
 from ..quantities import GIB, show_bytes, to_gi
+from .checked import Checked
+from .memory_checks import demand
 from .torch_oom import fragmented
 
 # explanation: two or three sentences; runbook: which step of the runbook speaks about it; settle: observations.
@@ -144,9 +146,15 @@ def fitting_length(groups):
     return None, "none"
 
 
+def _usual_need(facts):
+    """What a model of this size needs by the runbook's table and the pools that are set, in bytes; 0 where that isn't known."""
+    need = demand(Checked(facts.pod, facts.container, facts.node, None))
+    return need[1] if need else 0
+
+
 def raise_limit(facts, why, proof="rule"):
     limit = facts.memory_limit
-    value = to_gi(limit * 1.3) if limit else None
+    value = to_gi(max(limit * 1.3, _usual_need(facts))) if limit else None
     return k8s_change(MEMORY_LIMIT, "increase" if limit else "set", why, value, proof)
 
 

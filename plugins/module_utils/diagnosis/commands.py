@@ -31,6 +31,11 @@ def namespace_option(pod):
     return f" -n {shlex.quote(pod['namespace'])}" if pod.get("namespace") else ""
 
 
+def in_cluster(pod):
+    """Whether the pod is one that Kubernetes knows; a plain log's pod is only named after its file."""
+    return bool(pod.get("namespace") or pod.get("uid") or pod.get("qos"))
+
+
 def edited_object(pod):
     """``kind/name`` of the object to edit, lower case as kubectl takes it; the pod itself when nothing is above it."""
     workload = pod.get("workload") or {}
@@ -60,6 +65,8 @@ def _edit(pod, what):
 
 def command_for(change, pod, container):
     """How to make ``change`` by hand for a container of ``pod``: one line, or None for what no command does."""
+    if not in_cluster(pod):
+        return _without_cluster(change)
     manager = reverting_manager(pod)
     if manager and change["target"] in ("flag", "env", "k8s"):
         return (
@@ -67,6 +74,23 @@ def command_for(change, pod, container):
             f"{change['name']} {_value_words(change)}; a live edit would be reverted"
         )
     return _COMMANDS[change["target"]](change, pod, container)
+
+
+def _without_cluster(change):
+    """The change as it is written where no cluster is known: on the command line, in the environment."""
+    value = change.get("value")
+    if (
+        change["target"] == "flag"
+        and change["direction"] != "remove"
+        and (value is not None or change["direction"] == "add")
+    ):
+        option = "--" + change["name"].lstrip("-").replace("_", "-")
+        return f"vllm serve MODEL … {option}" + (
+            "" if value in (None, True) else f" {shlex.quote(str(value))}"
+        )
+    if change["target"] == "env" and change["direction"] != "remove" and value is not None:
+        return f"export {change['name']}={shlex.quote(str(value))}"
+    return None
 
 
 def _value_words(change):
@@ -89,7 +113,7 @@ def _flag(change, pod, container):
 def _env(change, pod, container):
     where = f"kubectl{namespace_option(pod)} set env {edited_object(pod)} -c {container['name']}"
     if not _has_template(pod):
-        return _edit(pod, f"container {container['name']}: {change['direction']} {change['name']}")
+        return _edit(pod, f"container {container['name']}: {change['name']} {_value_words(change)}")
     if change["direction"] == "remove":
         return f"{where} {change['name']}-"
     value = change.get("value")
@@ -156,7 +180,9 @@ _ACTIONS = {
 
 
 def checks(pod, container, proofs):
-    """The commands that show the proofs of a finding again, each once."""
+    """The commands that show the proofs of a finding again, each once; none for a log without a cluster."""
+    if not in_cluster(pod):
+        return []
     ns, name = namespace_option(pod), pod["name"]
     previous = " --previous" if (container.get("restart_count") or 0) > 0 else ""
     by_source = {

@@ -25,13 +25,13 @@ _ROLE_ORDER = {"init": 0, "main": 1, "sidecar": 2}
 _FINDING_ORDER = {"trigger": 0, "contributing": 1, "cascade": 2, "risk": 3}
 _MEMORY_WORDS = {
     "gpu": "GPU memory",
-    "nccl_gpu": "GPU memory for NCCL's buffers",
-    "host": "Host memory",
+    "nccl_gpu": "NCCL's buffers in GPU memory",
+    "host": "host memory",
     "shm": "/dev/shm",
-    "node": "The node's memory",
-    "unified": "Memory shared by GPU and host",
-    "none": "No memory ran out",
-    "unknown": "Which memory, if any, is not settled",
+    "node": "the node's memory",
+    "unified": "memory shared by GPU and host",
+    "none": "not a shortage of memory",
+    "unknown": "which memory, if any, is not settled",
 }
 
 
@@ -306,15 +306,12 @@ def _verdict(trigger, findings, pod):
             "sentence": sentence,
         }
     memory, ran_out = trigger["memory"], is_memory(trigger)
-    words = _MEMORY_WORDS[memory]
+    words = _MEMORY_WORDS["none" if ran_out is False else memory]
     if ran_out is None and memory not in ("unknown", "none"):
-        words = f"{words} may have run out"
-    elif ran_out is False and memory not in ("unknown", "none"):
-        words = "No memory ran out"
-    elif ran_out and memory not in ("unknown", "none"):
-        words = f"{words} ran out" if memory != "shm" else "/dev/shm ran out"
-    phase = "" if trigger["phase"] == "unknown" else f", in phase {trigger['phase']}"
-    sentence = f"{words}: {CAUSES[trigger['cause']]} ({trigger['confidence']}{phase})."
+        words = f"perhaps {words}"
+    phase = "" if trigger["phase"] == "unknown" else f", phase {trigger['phase']}"
+    cause = CAUSES[trigger["cause"]]
+    sentence = f"{cause[0].upper()}{cause[1:]} ({words}; {trigger['confidence']}{phase})."
     lived = _lifetimes(pod, trigger)
     if lived:
         sentence = f"{sentence} {lived}"

@@ -74,6 +74,7 @@ _FRAME_PHASES = (
     (("init_device", "init_worker_distributed_environment", "init_distributed_environment"), "load"),
 )
 _SERVING_LINE = re.compile(r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/')
+_SOURCE_LINE = re.compile(r"\s*(?:raise|assert|return|self\.\w+\(|super\()")
 _ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNORECASE)
 _PASTED_COUNTER = re.compile(
     r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
@@ -104,7 +105,7 @@ class Facts:
         self.version = versions.parse_version(self.engine.get("version"))
         self.log = attempt.get("log") or {}
         self.lines = log_lines(self.log)
-        self.matches = [(line, row) for line in self.lines for row in [signatures.best(line["text"])] if row]
+        self.matches = _matches(self.lines)
         self.death = deaths.death(pod, container, attempt, node)
 
     # -- settings ---------------------------------------------------------------------------------------------------
@@ -366,6 +367,18 @@ class Facts:
     @property
     def restarts(self):
         return self.container.get("restart_count")
+
+
+def _matches(lines):
+    """``(line, Match)`` of every line that a catalogue row fits; source lines of a traceback only where they are all there is.
+
+    A traceback quotes the code that raises, message included: the exception's own line is the better witness.
+    """
+    matched = [(line, row) for line in lines for row in [signatures.best(line["text"])] if row]
+    said = [(line, row) for line, row in matched if not _SOURCE_LINE.match(line["text"])]
+    known = {row.signature.id for _line, row in said}
+    quoted = [item for item in matched if item[1].signature.id not in known]
+    return sorted(said + [item for item in quoted if item not in said], key=lambda item: item[0]["line"])
 
 
 def frame_phase(frames):
