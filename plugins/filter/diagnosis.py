@@ -140,6 +140,10 @@ _value:
               description: The commands that show the evidence again.
               type: list
               elements: str
+        notes:
+          description: Sentences on what is no risk but worth knowing, such as a memory limit far above the usual.
+          type: list
+          elements: str
         ruled_out:
           description: Causes that the evidence speaks against, each with the reason.
           type: list

@@ -70,7 +70,7 @@ def _sisters(pod, pods):
 
 
 def diagnose_pod(pod, node=None, namespace=None, sisters=()):
-    """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, ruled_out}``."""
+    """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, ruled_out}``."""
     findings, trigger_facts = [], None
     for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
         judged, facts = _judge_container(pod, container, node, sisters)
@@ -79,9 +79,12 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=()):
         findings.extend(judged)
     around = around_pod.surrounding_findings(pod, namespace, node)
     findings = _merge_around(_one_trigger(findings), around)
+    notes = []
     for container in pod.get("containers") or []:
         if container.get("engine"):
-            findings.extend(runbook_checks.runbook_findings(pod, container, node, namespace))
+            checked = runbook_checks.runbook_findings(pod, container, node, namespace)
+            findings = _with_checks(findings, checked)
+            notes.extend(runbook_checks.runbook_notes(pod, container))
     findings = [
         with_revision(item, pod, sisters) if item["role"] == "trigger" else item
         for item in _agreeing(_once_per_cause(findings))
@@ -93,6 +96,7 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=()):
         "uid": pod.get("uid"),
         "verdict": _verdict(trigger, findings, pod),
         "findings": findings,
+        "notes": notes,
         "ruled_out": _ruled_out(trigger, trigger_facts),
     }
 
@@ -230,6 +234,26 @@ def _merge_around(findings, around):
             trigger = next(other for other in merged if other["role"] == "trigger")
         else:
             merged.append(dict(item, role="contributing"))
+    return merged
+
+
+def _with_checks(findings, checked):
+    """The runbook's checks beside the findings. Where a check is about the trigger's own cause, its advice counts.
+
+    The check has seen the quality of service, quotas and limit ranges, which a log knows nothing of.
+    """
+    merged = list(findings)
+    for item in checked:
+        same = next(
+            (other for other in merged if other["role"] == "trigger" and other["cause"] == item["cause"]),
+            None,
+        )
+        if same is None:
+            merged.append(item)
+            continue
+        proofs = same["evidence"] + [entry for entry in item["evidence"] if entry not in same["evidence"]]
+        advice = {field: item[field] for field in ("recommend", "rejected", "would_settle") if item[field]}
+        merged[merged.index(same)] = dict(same, evidence=proofs, **advice)
     return merged
 
 

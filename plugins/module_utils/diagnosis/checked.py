@@ -1,0 +1,212 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the runbook's checks ask of a container: its resources, settings, counters and volumes, read once.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ..documents import proof
+from ..engine.versions import parse_version
+from ..quantities import GIB, quantity_bytes, quantity_cores
+from ..sizing.model_names import parameters_in_billions
+from .death_scene import spec_known
+from .pod_findings import pod_finding
+
+# The runbook's table: total parameters in billions -> memory LIMIT from, to, in GiB. Between rows it is
+# linear, outside of them only the mechanism speaks (design, rule 7).
+MEMORY_LIMITS = ((8.0, 16.0, 24.0), (13.0, 24.0, 32.0), (70.0, 48.0, 64.0))
+# A Python process with torch and CUDA: 1 to 3 GiB resident, part of it shared (vllm-memory 8.1).
+PROCESS = (1 * GIB, 3 * GIB)
+BF16 = 2
+
+
+def option(name):
+    """A setting's name as vLLM's command line has it: ``cpu_offload_gb`` -> ``--cpu-offload-gb``."""
+    return "--" + name.replace("_", "-")
+
+
+def table_bounds(parameters):
+    """``(lower, upper)`` bytes of the memory limit by the runbook's table, or None outside of it.
+
+    parameters: total parameters in billions. Linear between the rows.
+    """
+    if parameters is None or not MEMORY_LIMITS[0][0] <= parameters <= MEMORY_LIMITS[-1][0]:
+        return None
+    for (small, low0, high0), (large, low1, high1) in zip(MEMORY_LIMITS, MEMORY_LIMITS[1:]):
+        if small <= parameters <= large:
+            part = (parameters - small) / (large - small)
+            return (int((low0 + part * (low1 - low0)) * GIB), int((high0 + part * (high1 - high0)) * GIB))
+    return None
+
+
+class Checked:
+    """What the checks ask of a container, read once."""
+
+    def __init__(self, pod, container, node, namespace):
+        self.pod = pod
+        self.container = container
+        self.node = node or {}
+        self.namespace = namespace or {}
+        self.engine = container.get("engine") or {}
+        self.version = parse_version(self.engine.get("version"))
+        resources = container.get("resources") or {}
+        whole = pod.get("pod_resources") or {}
+        self.requests, self.limits = resources.get("requests") or {}, resources.get("limits") or {}
+        self.pod_limits = whole.get("limits") or {}
+        self.parameters = parameters_in_billions(self.setting("model"))
+        self.table_bounds = table_bounds(self.parameters)
+
+    def setting(self, name):
+        return ((self.container.get("settings") or {}).get(name) or {}).get("value")
+
+    def given(self, name):
+        """The value if somebody set it, not vLLM's default."""
+        entry = (self.container.get("settings") or {}).get(name) or {}
+        return entry.get("value") if entry.get("from") != "default" else None
+
+    def number(self, name, default=None):
+        try:
+            return float(self.setting(name))
+        except (TypeError, ValueError):
+            return default
+
+    def env(self, name):
+        value = self.setting(name)
+        if value is not None:
+            return value
+        return next((i.get("value") for i in self.container.get("env") or [] if i.get("name") == name), None)
+
+    @property
+    def where(self):
+        return f"Pod/{self.pod['name']}"
+
+    @property
+    def spec_known(self):
+        return spec_known(self.pod, self.container)
+
+    @property
+    def on_cpu(self):
+        return self.engine.get("accelerator") == "cpu"
+
+    @property
+    def memory_limit(self):
+        """Bytes; the container's own limit, else the pod's, which the kubelet then applies (1.34+)."""
+        return quantity_bytes(self.limits.get("memory") or self.pod_limits.get("memory"))
+
+    @property
+    def memory_request(self):
+        whole = (self.pod.get("pod_resources") or {}).get("requests") or {}
+        return quantity_bytes(self.requests.get("memory") or self.limits.get("memory") or whole.get("memory"))
+
+    @property
+    def ranks(self):
+        """Worker processes of this pod: the GPUs it was given, at most what the engine uses."""
+        total = 1
+        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+            total *= int(self.number(name, 1) or 1)
+        gpus = self.gpus
+        return min(total, gpus) if gpus else total
+
+    @property
+    def gpus(self):
+        for name, value in self.limits.items():
+            if re.search(r"/(?:gpu(?:\.shared)?|tpu|gaudi|mig-.+)$", name):
+                return int(quantity_cores(value) or 0) or None
+        return None
+
+    @property
+    def is_v0(self):
+        """V0 up to 0.7.3, up to 0.10.2 where asked for (vllm-memory 0.2); None if the version isn't known."""
+        if self.version is None:
+            return None
+        if self.version < (0, 8):
+            return str(self.env("VLLM_USE_V1") or "0") != "1"
+        return self.version < (0, 11) and str(self.env("VLLM_USE_V1") or "") == "0"
+
+    @property
+    def pools(self):
+        """Host memory that the settings take for certain: ``(what, at least, at most)`` (vllm-memory 8.3)."""
+        found = []
+        offload = self.number("cpu_offload_gb")
+        if offload and self.given("cpu_offload_gb") is not None:
+            found.append(("cpu_offload_gb", int(offload * GIB * self.ranks)))
+        if self.is_v0 and self.number("swap_space") is not None:
+            found.append(("swap_space", int(self.number("swap_space") * GIB * self.ranks)))
+        offloading = self.number("kv_offloading_size")
+        if offloading and self.given("kv_offloading_size") is not None:
+            found.append(("kv_offloading_size", int(offloading * GIB)))
+        cache = self.number("mm_processor_cache_gb")
+        if cache and self.given("mm_processor_cache_gb") is not None:
+            copies = (self.number("api_server_count", 1) or 1) + (self.number("data_parallel_size", 1) or 1)
+            found.append(("mm_processor_cache_gb", int(cache * GIB * copies)))
+        asleep = self.sleeping_weights
+        if asleep:
+            found.append(("enable_sleep_mode", asleep))
+        pools = [(what, size, size) for what, size in found if size > 0]
+        extra = self.ranks - usual_ranks(self.parameters)
+        if extra > 0:
+            pools.append((f"{extra} more worker processes", extra * PROCESS[0], extra * PROCESS[1]))
+        return pools
+
+    @property
+    def sleeping_weights(self):
+        """Sleep level 1 copies the weights to pinned host memory: bytes by the log's own number, or None."""
+        if str(self.given("enable_sleep_mode")).lower() not in ("true", "1"):
+            return None
+        for attempt in reversed(self.container.get("attempts") or []):
+            for item in (attempt.get("log") or {}).get("numbers") or []:
+                if item["name"] == "weights" and item.get("value"):
+                    return int(item["value"] * self.ranks)
+        return None
+
+    @property
+    def memory_volumes(self):
+        """The memory-backed emptyDirs mounted into this container, as the evidence's volumes."""
+        mounted = {item.get("volume") for item in self.container.get("mounts") or []}
+        return [
+            item
+            for item in self.pod.get("volumes") or []
+            if item.get("medium") == "Memory" and item.get("name") in mounted
+        ]
+
+    @property
+    def memory_volumes_size(self):
+        return sum(quantity_bytes(item.get("size_limit")) or 0 for item in self.memory_volumes)
+
+    @property
+    def counters(self):
+        """The newest attempt's cgroup counters, or an empty dict."""
+        for attempt in reversed(self.container.get("attempts") or []):
+            if attempt.get("cgroup"):
+                return attempt["cgroup"]
+        return {}
+
+    @property
+    def serving_log(self):
+        """The log of the running attempt if it reached serving, or None."""
+        attempts = self.container.get("attempts") or []
+        if not attempts or attempts[-1].get("state") != "running":
+            return None
+        excerpt = attempts[-1].get("log") or {}
+        served = any(item.get("phase") == "serving" for item in excerpt.get("markers") or [])
+        return excerpt if served else None
+
+    def spec_proof(self, text):
+        return proof("spec", self.where, text)
+
+    def finding(self, cause, role, confidence, proofs, explanation, step, **more):
+        return pod_finding(
+            self.pod, self.container, cause, role, confidence, proofs, explanation, runbook=step, **more
+        )
+
+
+def usual_ranks(parameters):
+    """How many workers a model of that size has on 80 GB cards in bf16; the table counts those in."""
+    if parameters is None:
+        return 1
+    return max(1, math.ceil(parameters * BF16 / 75.0))

@@ -1,0 +1,235 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kernel OOM reports: whose limit was hit, who was killed, and what the memory was.
+
+The line formats are the kernel's (mm/oom_kill.c, mm/memcontrol.c; kernels 4.x to 6.x), the rule that tells a
+limit from a full node is ``oom_memcg=`` against ``global_oom``, never ``constraint=``: kernels exist that
+print CONSTRAINT_NONE together with ``oom_memcg=`` (shared facts "kubernetes-gpu-facts" section 3).
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..quantities import KIB
+
+_UID = re.compile(
+    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+)
+_CONTAINER_ID = re.compile(r"([0-9a-f]{64})")
+
+_INVOKED = re.compile(r"(?P<comm>\S.*?) invoked oom-killer: ")
+_USAGE = re.compile(r"\bmemory: usage (?P<usage>\d+)kB, limit (?P<limit>\d+)kB, failcnt \d+")
+_OOM_KILL = re.compile(r"\boom-kill:constraint=(?P<constraint>\w+)")
+_FIELD = re.compile(r"(?P<name>oom_memcg|task_memcg|task|pid)=(?P<value>[^,]*)")
+_KILLED = re.compile(
+    r"(?:(?P<prefix>Memory cgroup out of memory|Out of memory)[^:]*: )?"
+    r"Kill(?:ed)? process(?: (?P<pid>\d+))?,? \((?P<comm>[^)]*)\)?"
+)
+_OLD_CONTEXT = re.compile(r"\bTask in (?P<task>\S+) killed as a result of limit of (?P<memcg>\S+)")
+_STAT = re.compile(r"(?:^|\s)(?P<name>anon|file|shmem) (?P<value>\d+)(?=\s|$)")
+_RSS = re.compile(r"(?P<name>anon|file|shmem)-rss:(?P<value>\d+)kB")
+_GROUP = re.compile(r"are going to be killed due to memory\.oom\.group set")
+
+# A kubelet's own event for a victim outside every pod's cgroup (kubernetes pkg/kubelet/oom).
+_SYSTEM_OOM = re.compile(r"System OOM encountered(?:, victim process: (?P<comm>[^,]*), pid: (?P<pid>\d+))?")
+
+# Literals one of which every line of a report holds; a cheap test before the patterns.
+_HINTS = (
+    "oom-kill", "Kill process", "Killed process", "memory: usage", "-rss:", "anon ", "file ", "shmem ",
+    "as a result of limit of", "memory.oom.group", "System OOM",
+)  # fmt: skip
+
+
+def _new_report():
+    return {
+        "scope": None,
+        "enforced_on": None,
+        "victim": None,
+        "pid": None,
+        "victims": [],
+        "constraint": None,
+        "oom_memcg": None,
+        "task_memcg": None,
+        "pod_uid": None,
+        "container_id": None,
+        "invoked_by": None,
+        "usage": None,
+        "limit": None,
+        "anon": None,
+        "file": None,
+        "shmem": None,
+        "stat": {"anon": None, "file": None, "shmem": None},
+        "group": False,
+        "first": None,
+        "index": None,
+        "text": None,
+    }
+
+
+def memcg_scope(path):
+    """Whose limit a memory cgroup path is: ``container``, ``pod``, ``node``, or None if it's no pod's.
+
+    ``node`` for ``kubepods.slice`` and its QoS slices: that is the node's allocatable, enforced by the
+    kubelet.
+    """
+    if not path:
+        return None
+    if _CONTAINER_ID.search(path.rsplit("/", 1)[-1]):
+        return "container"
+    if _UID.search(path):
+        return "pod"
+    return "node" if "kubepods" in path else None
+
+
+def pod_uid(path):
+    """The pod's uid in a cgroup path (with dashes, as in ``metadata.uid``), or None."""
+    match = _UID.search(path or "")
+    return match.group(1).replace("_", "-") if match else None
+
+
+def container_id(path):
+    """The container's id (64 hex digits) in a cgroup path, or None. A pod's path holds none."""
+    match = _CONTAINER_ID.search((path or "").rsplit("/", 1)[-1])
+    return match.group(1) if match else None
+
+
+def _take_memcg(report, oom_memcg, task_memcg):
+    report["oom_memcg"] = oom_memcg or report["oom_memcg"]
+    report["task_memcg"] = task_memcg or report["task_memcg"]
+    if oom_memcg:
+        # A path that names neither container nor pod can still only be a limit, and inside a pod's own
+        # cgroup namespace the container's limit is "/".
+        report["scope"] = memcg_scope(oom_memcg) or "container"
+        report["enforced_on"] = "limit" if report["scope"] != "node" else "allocatable"
+    path = task_memcg or oom_memcg
+    report["pod_uid"] = pod_uid(path) or report["pod_uid"]
+    report["container_id"] = container_id(path) or report["container_id"]
+
+
+def _take_victim(report, comm, pid, text, index):
+    name = comm or report["victim"]
+    if report["victim"] is None:
+        report["victim"], report["pid"] = name, pid
+    if (name, pid) not in report["victims"]:
+        report["victims"].append((name, pid))
+    if report["index"] is None:
+        report["index"], report["text"] = index, text
+
+
+def _on_oom_kill(report, constraint, text, index):
+    fields = {m.group("name"): m.group("value") for m in _FIELD.finditer(text)}
+    report["constraint"] = constraint
+    if "global_oom" in text:
+        report["scope"], report["enforced_on"] = "node", "global"
+    _take_memcg(report, fields.get("oom_memcg"), fields.get("task_memcg"))
+    pid = fields.get("pid", "")
+    _take_victim(report, fields.get("task"), int(pid) if pid.isdigit() else None, text, index)
+    report["index"], report["text"] = index, text
+
+
+def _on_killed(report, match, text, index):
+    pid = int(match.group("pid")) if match.group("pid") else None
+    _take_victim(report, match.group("comm"), pid, text, index)
+    if match.group("prefix") and report["scope"] is None:
+        node = match.group("prefix") == "Out of memory"
+        report["scope"] = "node" if node else "container"
+        report["enforced_on"] = "global" if node else "limit"
+    for rss in _RSS.finditer(text):
+        size = int(rss.group("value")) * KIB
+        # Under a group kill every process has its own line: the sum is what the cgroup's processes held.
+        report[rss.group("name")] = size + (report[rss.group("name")] or 0)
+
+
+def _opens_new(report, text, killed):
+    """True when ``text`` can't belong to ``report``, the one being read."""
+    if _INVOKED.search(text) or _SYSTEM_OOM.search(text):
+        return True
+    if report is None:
+        return True
+    if _OOM_KILL.search(text):
+        return report["constraint"] is not None or bool(report["victims"])
+    if _OLD_CONTEXT.search(text) or _USAGE.search(text):
+        return bool(report["victims"])
+    if killed and report["victims"] and not report["constraint"]:
+        pid = int(killed.group("pid")) if killed.group("pid") else None
+        return (killed.group("comm"), pid) not in report["victims"]
+    return False
+
+
+def parse(lines):
+    """The OOM reports in ``lines`` (list of str, any prefixes), one dict each, in their order.
+
+    Each: ``scope`` container|pod|node|None (whose memory was full), ``enforced_on`` limit|allocatable|global,
+    ``victim``/``pid`` (first killed process), ``victims`` (all of them), ``oom_memcg``, ``task_memcg``,
+    ``pod_uid``, ``container_id`` (of the victim), ``invoked_by``, ``usage``/``limit`` (bytes),
+    ``anon``/``file``/``shmem`` (bytes of the killed processes), ``stat`` (bytes of the cgroup), ``group``
+    (killed as a group), ``index``/``text`` (the line that names the victim), ``first`` (the report's first
+    line). One event is one report, also when a group kill prints a line for every process.
+    """
+    found: list[dict] = []
+    report = None
+    for index, text in enumerate(lines):
+        if not any(hint in text for hint in _HINTS):
+            continue
+        killed = None if _OOM_KILL.search(text) else _KILLED.search(text)
+        starts = killed or _INVOKED.search(text) or _OOM_KILL.search(text) or _USAGE.search(text)
+        starts = starts or _OLD_CONTEXT.search(text) or _SYSTEM_OOM.search(text)
+        if starts and _opens_new(report, text, killed):
+            report = _new_report()
+            report["first"] = index
+            found.append(report)
+        if report is not None:
+            _take_line(report, text, index, killed)
+    return [item for item in found if item["victims"] or item["scope"]]
+
+
+def _take_line(report, text, index, killed):
+    if killed:
+        _on_killed(report, killed, text, index)
+        return
+    system = _SYSTEM_OOM.search(text)
+    if system:
+        report["scope"], report["enforced_on"] = "node", "global"
+        pid = system.group("pid")
+        _take_victim(report, system.group("comm"), int(pid) if pid else None, text, index)
+        return
+    kill = _OOM_KILL.search(text)
+    if kill:
+        _on_oom_kill(report, kill.group("constraint"), text, index)
+        return
+    old = _OLD_CONTEXT.search(text)
+    if old:
+        _take_memcg(report, old.group("memcg"), old.group("task"))
+        return
+    invoked = _INVOKED.search(text)
+    if invoked:
+        report["invoked_by"] = invoked.group("comm").rsplit("] ", 1)[-1].rsplit(": ", 1)[-1]
+        return
+    usage = _USAGE.search(text)
+    if usage:
+        report["usage"] = int(usage.group("usage")) * KIB
+        report["limit"] = int(usage.group("limit")) * KIB
+        return
+    if _GROUP.search(text):
+        report["group"] = True
+        return
+    if not report["victims"]:
+        for stat in _STAT.finditer(text):
+            report["stat"][stat.group("name")] = int(stat.group("value"))
+
+
+def concerns(report, uid=None, container_ids=()):
+    """True/False if the report's cgroup names (or excludes) this pod or container, None if it doesn't say.
+
+    uid: the pod's ``metadata.uid``; container_ids: ids of the container's runs, with or without
+    ``containerd://``.
+    """
+    known = {item.rsplit("//", 1)[-1] for item in container_ids if item}
+    if report["container_id"] and known:
+        return report["container_id"] in known
+    if report["pod_uid"] and uid:
+        return report["pod_uid"] == uid
+    return None

@@ -1,0 +1,54 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Times as evidence carries them, made comparable.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+# RFC 3339, also with a blank instead of T, a comma before the fraction, and no zone (then UTC is taken).
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\s*(?:([Zz])|([+-])(\d\d):?(\d\d))?"
+)
+
+
+def seconds(stamp):
+    """Seconds since 1970 (float) of an RFC 3339 time, or None.
+
+    A stamp without a year (vLLM's own ``11-30 07:00:00``) gives None: it can't be ordered against another
+    clock.
+    """
+    match = _RFC3339.match(stamp.strip()) if isinstance(stamp, str) else None
+    if not match:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    try:
+        moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
+    except ValueError:
+        return None
+    offset = 0
+    if match.group(9):
+        offset = (int(match.group(10)) * 60 + int(match.group(11))) * 60
+        offset = offset if match.group(9) == "+" else -offset
+    return moment.timestamp() - offset + float(f"0.{match.group(7) or 0}")
+
+
+def lifetime(attempt):
+    """How long an attempt ran, in seconds, or None if a time is missing."""
+    started, finished = seconds(attempt.get("started_at")), seconds(attempt.get("finished_at"))
+    if started is None or finished is None or finished < started:
+        return None
+    return finished - started
+
+
+def show_seconds(value):
+    """``value`` seconds for a person: ``40 s``, ``12 min``, ``3.5 h``."""
+    if value < 120:
+        return f"{value:.0f} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h"
