@@ -1,0 +1,266 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report on a terminal: what a tired person needs, in at most 20 lines a pod.
+
+Plain text without colour, because it passes through Ansible's callbacks, job logs and chat windows.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import NamedTuple
+
+from .view_model import SEVERITY_WORDS
+
+WIDTH = 100
+LINES_PER_POD = 20
+PODS = 20
+_LABEL = 9
+# Sections of a pod in the order they are shown: label -> (lines it keeps when there is little room, who gets
+# room that is left first). A section that ends in a command keeps that command whole.
+_SECTIONS = {
+    "": (2, 1),
+    "Seen": (3, 4),
+    "Why": (2, 2),
+    "Do": (3, 0),
+    "Don't": (2, 3),
+    "Also": (1, 6),
+    "Settle": (1, 5),
+    "Check": (1, 7),
+    "Unseen": (1, 8),
+    "Alike": (1, 9),
+    "Note": (0, 10),
+}
+# A shell word, quotes included: a command is only broken between words.
+_SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""")
+
+
+def render(view, width=WIDTH, lines_per_pod=LINES_PER_POD, pods=PODS):
+    """The console report of a ``view_model.view`` as text, lines of at most ``width`` characters.
+
+    Only a shell word or name that is itself longer than the width may stick out: a broken command is no command.
+    Of a fleet, the overview names all and the ``pods`` worst are shown in detail.
+    """
+    blocks, detailed = [], view["pods"]
+    if len(view["pods"]) != 1 or view["pods"][0]["alike"]:
+        blocks.append(_overview(view, width))
+        detailed = [pod for pod in view["pods"] if pod["severity"] != "fine"]
+    blocks += [_pod(pod, width, lines_per_pod) for pod in detailed[:pods]]
+    if len(detailed) > pods:
+        blocks.append(
+            [f"{len(detailed) - pods} more are in the overview above, and in detail in the Markdown report."]
+        )
+    for kind, entries in (("Group", view["groups"]), ("Workload", view["workloads"])):
+        blocks += [_together(kind, entry, width) for entry in entries if entry["sentence"]]
+    if view["unreadable"]:
+        blocks.append(_unreadable(view["unreadable"], width))
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _overview(view, width):
+    """The fleet at a glance: one line for each distinct failure, worst first."""
+    if not view["pods"]:
+        return [_nothing(view["counts"])]
+    rows = [("memory", "cause", "confidence", "pod")]
+    for pod in view["pods"]:
+        more = f" and {len(pod['alike'])} alike" if pod["alike"] else ""
+        rows.append((pod["memory"], pod["cause"] or "-", pod["confidence"] or "-", pod["ref"] + more))
+    columns = [max(len(row[index]) for row in rows) for index in range(3)]
+    lines = [_shorten(_counts(view), width)]
+    for row in rows:
+        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, columns))
+        lines.append(_shorten(f"  {cells}  {row[3]}", width))
+    return lines
+
+
+def _nothing(counts):
+    engines, seen = counts.get("engines"), counts.get("pods_seen")
+    if not engines:
+        return "Nothing to diagnose: no vLLM pod was seen."
+    return f"Nothing to diagnose: none of the {engines} vLLM pods (of {seen} pods seen) looks suspicious."
+
+
+def _counts(view):
+    by_severity: dict = {}
+    for pod in view["pods"]:
+        by_severity[pod["severity"]] = by_severity.get(pod["severity"], 0) + 1 + len(pod["alike"])
+    parts = [f"{count} {SEVERITY_WORDS[name]}" for name, count in by_severity.items()]
+    return f"{view['summary']['pods']} pods diagnosed: {', '.join(parts)}."
+
+
+class _Section(NamedTuple):
+    """A labelled part of a pod's block.
+
+    versions: its lines in several lengths, the longest first; floor: how many lines it must keep; commands: those
+    of its lines that are part of a command.
+    """
+
+    label: str
+    versions: list
+    floor: int
+    commands: tuple = ()
+
+
+def _pod(pod, width, room):
+    """The block of one pod: a head line, then labelled sections that share the room."""
+    verdict = f": {pod['cause']} ({pod['confidence']})" if pod["finding"] else ""
+    sections = [section for section in _sections(pod, width) if section.versions[0]]
+    return [_shorten(pod["ref"] + verdict, width), *_fit(sections, room - 1, width)]
+
+
+def _sections(pod, width):
+    finding, inner = pod["finding"], width - _LABEL
+    yield _text("", _wrap(pod["sentence"] or SEVERITY_WORDS[pod["severity"]], width - 2))
+    if finding:
+        yield _text("Seen", _seen(finding["seen"], inner))
+        yield _text("Why", _wrap(finding["why"], inner))
+        yield _to_do(finding["do"], inner)
+        yield _text("Don't", [line for change in finding["avoid"] for line in _change(change, "- ", inner)])
+    yield _text("Also", _others(pod["others"], inner))
+    yield _text("Settle", _bullets(pod["settle"], inner))
+    yield _checks(pod["check"], inner)
+    yield _text("Note", _bullets(pod["notes"], inner))
+    yield _text("Unseen", _bullets(pod["partial"], inner))
+    yield _text("Alike", _wrap(", ".join(pod["alike"]), inner))
+
+
+def _text(label, lines):
+    """A section that may be cut after any line."""
+    return _Section(label, [lines], min(_SECTIONS[label][0], len(lines)))
+
+
+def _to_do(changes, width):
+    """All changes; as many of their commands as there is room for, that of the first one always."""
+    texts = [_change(change, f"{number}. ", width) for number, change in enumerate(changes, 1)]
+    commands = [["   " + line for line in _command(change["command"], width - 3)] for change in changes]
+    versions = [
+        [
+            line
+            for number, (text, command) in enumerate(zip(texts, commands))
+            for line in (text + command if number < shown else text)
+        ]
+        for shown in range(max(1, len(changes)), 0, -1)
+    ]
+    first = texts[0] + commands[0] if changes else []
+    floor = max(min(_SECTIONS["Do"][0], len(versions[-1])), len(first))
+    return _Section("Do", versions, floor, tuple(line for command in commands for line in command))
+
+
+def _checks(commands, width):
+    """As many of the commands as there is room for, each of them whole."""
+    shown = [_command(command, width) for command in commands]
+    versions = [
+        [line for command in shown[:number] for line in command] for number in range(len(shown), 0, -1)
+    ]
+    longest = versions[0] if versions else []
+    shortest = versions[-1] if versions else []
+    return _Section("Check", versions or [[]], len(shortest), tuple(longest))
+
+
+def _seen(seen, width):
+    if not seen:
+        return []
+    first = seen[0]
+    text = _wrap(first["text"], width)
+    if len(text) > 3:
+        text = [*text[:2], _marked(text[2], width)]
+    return [_shorten(first["where"] + ":", width), *text]
+
+
+def _change(change, mark, width):
+    """What to change and why, after a number or bullet."""
+    together = f" together with {', '.join(change['with'])}" if change["with"] else ""
+    why = f": {change['why']}" if change["why"] else ""
+    return _wrap(mark + change["what"] + together + why, width, " " * len(mark))
+
+
+def _others(others, width):
+    lines = []
+    for finding in others:
+        said = finding["why"] or finding["means"]
+        do = f"; {finding['do'][0]['what']}" if finding["do"] else ""
+        lines += _wrap(
+            f"- {finding['role']} {finding['cause']} ({finding['confidence']}): {said}{do}", width, "  "
+        )
+    return lines
+
+
+def _bullets(texts, width):
+    return [line for text in texts for line in _wrap(f"- {text}", width, "  ")]
+
+
+def _fit(sections, room, width):
+    """The sections' lines, cut so that all of them together take at most ``room`` lines.
+
+    Every section keeps its first lines; what is left goes to the sections in their order of priority. Of a
+    section with several versions the longest that fits is taken; a cut within one is marked.
+    """
+    left = room - sum(section.floor for section in sections)
+    shown = {}
+    for section in sorted(sections, key=lambda item: _SECTIONS[item.label][1]):
+        mine = section.floor + max(0, left)
+        lines = next((version for version in section.versions if len(version) <= mine), section.versions[-1])
+        if len(lines) > mine:
+            last = lines[mine - 1]
+            lines = [*lines[: mine - 1], last if last in section.commands else _marked(last, width - _LABEL)]
+        left -= len(lines) - section.floor
+        shown[section.label] = lines
+    out = []
+    for section in sections:
+        for number, line in enumerate(shown[section.label]):
+            lead = f"  {section.label}" if number == 0 else ""
+            out.append((lead.ljust(_LABEL if section.label else 2) + line).rstrip())
+    return out[:room]
+
+
+def _marked(line, width):
+    """``line`` with the sign that something follows that is not shown."""
+    return _shorten(line + " …", width)
+
+
+def _together(kind, entry, width):
+    """A group or workload: what is only seen when its pods are looked at together."""
+    return _wrap(f"{kind} {entry['ref']} ({', '.join(entry['pods'])}): {entry['sentence']}", width, "  ")
+
+
+def _unreadable(entries, width):
+    lines = ["Could not be read:"]
+    for entry in entries:
+        needs = f" (needs {entry['needs']})" if entry["needs"] else ""
+        what = " ".join(part for part in (entry["source"], entry["object"]) if part)
+        lines += _wrap(f"  - {what}: {entry['reason']}{needs}", width, "    ")
+    return lines
+
+
+def _wrap(text, width, indent=""):
+    """``text`` in lines of at most ``width``; line breaks in it are kept as breaks."""
+    return [
+        line
+        for part in text.splitlines()
+        for line in textwrap.wrap(
+            part, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        )
+    ]
+
+
+def _command(text, width):
+    """A shell command in lines joined by a backslash, broken between words only; a comment becomes lines of its own."""
+    words = _SHELL_WORD.findall(text)
+    if "".join("".join(words).split()) != "".join(text.split()):
+        return [text]  # an odd quote: what is no shell word can't be broken safely
+    number = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
+    lines = [""]
+    for word in words[:number]:
+        if lines[-1] and len(lines[-1]) + len(word) + 3 > width:
+            lines.append("    " + word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    comment = _wrap(" ".join(words[number:]), width, "# ")
+    return [f"{line} \\" for line in lines[:-1]] + [line for line in lines[-1:] if line] + comment
+
+
+def _shorten(text, width):
+    return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"
