@@ -179,10 +179,12 @@ _ACTIONS = {
 }
 
 
-def checks(pod, container, proofs):
-    """The commands that show the proofs of a finding again, each once; none for a log without a cluster."""
+def checks(pod, container, proofs, source=None):
+    """The commands that show the proofs of a finding again, each once. source: path of the log of a pod without a cluster."""
     if not in_cluster(pod):
-        return []
+        lines = [item["line"] for item in proofs if item["source"] == "log" and item.get("line")]
+        file = shlex.quote(source) if source and source != "-" else "LOG"
+        return [f"sed -n '{max(1, line - 10)},{line + 10}p' {file}" for line in lines[:1]]
     ns, name = namespace_option(pod), pod["name"]
     previous = " --previous" if (container.get("restart_count") or 0) > 0 else ""
     by_source = {

@@ -44,10 +44,12 @@ def diagnose(evidence, budget=None):
     require(evidence, EVIDENCE_SCHEMA, "the diagnosis")
     result = diagnosis()
     pods = evidence.get("pods") or []
+    origin = evidence.get("source") or {}
+    source = origin.get("detail") if origin.get("kind") == "bundle" else None
     for pod in pods:
         node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
         namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
-        result["pods"].append(diagnose_pod(pod, node, namespace, sisters=_sisters(pod, pods)))
+        result["pods"].append(diagnose_pod(pod, node, namespace, _sisters(pod, pods), source))
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
     result["unreadable"] = list(evidence.get("unreadable") or [])
@@ -69,11 +71,11 @@ def _sisters(pod, pods):
     ]
 
 
-def diagnose_pod(pod, node=None, namespace=None, sisters=()):
+def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None):
     """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, ruled_out}``."""
     findings, trigger_facts = [], None
     for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
-        judged, facts = _judge_container(pod, container, node, sisters)
+        judged, facts = _judge_container(pod, container, node, sisters, source)
         if judged and judged[0]["role"] == "trigger" and trigger_facts is None:
             trigger_facts = facts
         findings.extend(judged)
@@ -111,13 +113,13 @@ def _containers(pod):
 # -- attempts and containers ------------------------------------------------------------------------------------------
 
 
-def _judge_container(pod, container, node, sisters):
+def _judge_container(pod, container, node, sisters, source):
     """The findings of one container over its attempts, and the facts of the attempt that gave the trigger."""
     runs = []
     for attempt in container.get("attempts") or []:
         if container.get("role") != "main" and not _ended_badly(attempt):
             continue
-        facts = Facts(pod, container, attempt, node, sisters)
+        facts = Facts(pod, container, attempt, node, sisters, source)
         judged = judge(facts)
         if judged:
             runs.append((facts, judged))
@@ -173,7 +175,7 @@ def _finding(facts, judged):
         recommend=[dict(item, command=command_for(item, pod, container)) for item in advice.recommend],
         rejected=list(advice.rejected),
         would_settle=[] if confidence == "certain" else _unique(settle),
-        check=checks(pod, container, judged.proofs),
+        check=checks(pod, container, judged.proofs, facts.source),
     )
 
 
@@ -188,7 +190,7 @@ def _unique(items):
 def unseen_words(facts):
     """What of this container's history was not seen, in one sentence, or None: it limits the confidence (design, rule 1)."""
     restarts = facts.restarts
-    seen = len(facts.container.get("attempts") or [])
+    seen = sum(run.get("state") != "waiting" for run in facts.container.get("attempts") or [])
     parts = []
     if isinstance(restarts, int) and restarts + 1 > seen:
         parts.append(f"the container started {restarts + 1} times and {seen} of these runs could be read")

@@ -90,16 +90,17 @@ _PASTED_PERIODS = re.compile(r"^nr_periods\s+(?P<periods>\d+)")
 class Facts:
     """The facts of one attempt of one container.
 
-    ``lines``: the kept log lines in order (dicts of documents.line); ``matches``: list of ``(line, Match)`` with the
+    ``source``: where the evidence came from (a path, for a bundle), or None; ``lines``: the kept log lines in order (dicts of documents.line); ``matches``: list of ``(line, Match)`` with the
     strongest catalogue row of each line that has one.
     """
 
-    def __init__(self, pod, container, attempt, node=None, sisters=()):
+    def __init__(self, pod, container, attempt, node=None, sisters=(), source=None):
         self.pod = pod
         self.container = container
         self.attempt = attempt
         self.node = node or {}
         self.sisters = list(sisters)
+        self.source = source
         self.engine = container.get("engine") or {}
         self.settings = container.get("settings") or {}
         self.version = versions.parse_version(self.engine.get("version"))

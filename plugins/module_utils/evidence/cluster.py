@@ -1,0 +1,716 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A live cluster as an evidence document, in one pass over the API.
+
+Pods are listed page by page; only the suspicious ones (and the pods that form an engine with them) are kept
+and looked at: events, owners, quotas, node, and the logs of the containers that matter, several at once, each
+streamed through the scanner. What is refused or gone becomes an ``unreadable`` entry that names the missing
+right, and the rest goes on.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+
+from ..documents import DocumentError, evidence, log, unreadable
+from . import assemble, container_files, groups, workloads
+from .client import WORKERS, ApiError
+from .events import concerns, event_evidence, events_about, involved, sort_events
+from .log_scan import LogScanner, completeness
+from .namespaces import namespace_evidence
+from .nodes import node_evidence
+from .pods import DEFAULT_SINCE, is_bad_event, is_suspicious, pod_evidence, recognise_engine
+from .redact import Redactor
+
+_MAX_EVENTS_OF_ONE_OBJECT = 50
+_MAX_NAMED = 8
+# Owners' events that tell why pods don't come (quota, webhook, limit range); facts section 2.
+_OWNER_KINDS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job", "LeaderWorkerSet", "Deployment")
+# API groups that a cluster need not have: asking for their kinds without the group only yields refusals.
+_OPTIONAL_GROUPS = ("keda.sh", "autoscaling.k8s.io")
+_MAX_VALUE = 2000
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+class CollectionError(DocumentError):
+    """Nothing could be diagnosed. ``evidence`` is what was seen until then, ``unreadable`` entries included."""
+
+    def __init__(self, message, partial):
+        super().__init__(message)
+        self.evidence = partial
+
+
+def collect(client, query):
+    """The evidence of what ``query`` selects, read with ``client`` (client.Client or something like it).
+
+    query: ``namespace`` (default: the client's), ``all_namespaces``, ``pod``, ``selector``, ``since`` (seconds),
+    ``exec`` (never, running). Raises CollectionError with one sentence when there is nothing to diagnose:
+    cluster not reachable, credentials refused, no right to list pods, unknown namespace or pod, no vLLM pods.
+    """
+    for kind in ("namespace", "pod"):
+        if query.get(kind) and not _NAME.fullmatch(query[kind]):
+            raise DocumentError(f"{query[kind]!r} is no name of a {kind}: give a name as kubectl prints it")
+    return _Collection(client, query).run()
+
+
+class _Kept:
+    """A pod that goes into the document: its raw object, its evidence and its own redactor."""
+
+    def __init__(self, raw, redactor, asked=False):
+        self.raw = raw
+        self.redactor = redactor
+        self.evidence = pod_evidence(raw, redactor, asked=asked)
+        self.evidence["group"] = groups.group_of(raw)
+
+
+class _Collection:
+    def __init__(self, client, query):
+        self.client = client
+        self.query = query
+        self.now = datetime.now(timezone.utc)
+        self.since = query.get("since") or DEFAULT_SINCE
+        self.namespace = None if query.get("all_namespaces") else (query.get("namespace") or client.namespace)
+        self.redactors = []
+        self.document = evidence(
+            self.now.strftime("%Y-%m-%dT%H:%M:%SZ"), "cluster", self._clean(self._source())
+        )
+        self.kept = {}
+        self.engines = {}
+        self.members = []
+        self.others = []
+        self.replicas = {}
+        self.refused = set()
+        self.owner_events = {}
+        self.node_events = []
+        self.objects = {}
+        self.api_groups = None
+
+    def run(self):
+        try:
+            self._list_pods()
+        except ApiError as error:
+            raise self._failure(self._why(error)) from error
+        pod_events = self._read_events()
+        self._keep_by_events(pod_events)
+        self._keep_groups()
+        for uid, item in self.kept.items():
+            item.evidence["events"] = events_about(
+                dict(item.raw, kind="Pod"), pod_events.get(uid, ()), item.redactor
+            )
+            item.evidence["suspicious"] = is_suspicious(item.evidence, self.since, self.now)
+        self._read_the_rest()
+        return self._finish()
+
+    # --- which pods
+
+    def _list_pods(self):
+        """Sort the pods into kept, healthy engines and others; raises ApiError or CollectionError."""
+        if self.query.get("pod"):
+            self._find_pod()
+            return
+        params = {"labelSelector": self.query["selector"]} if self.query.get("selector") else {}
+        path = f"/api/v1/namespaces/{self.namespace}/pods" if self.namespace else "/api/v1/pods"
+        for raw in self.client.pages(path, params):
+            self._sort_pod(raw)
+        self.document["counts"]["engines"] = len(self.engines)
+        if not self.engines:
+            raise self._failure(self._no_engines())
+
+    def _sort_pod(self, raw):
+        metadata = raw.get("metadata") or {}
+        metadata.pop("managedFields", None)
+        self.document["counts"]["pods_seen"] += 1
+        group = groups.group_of(raw)
+        engine = recognise_engine(raw)
+        if engine is None and group is None:
+            if len(self.others) < _MAX_NAMED:
+                self.others.append(raw)
+            return
+        place = _place(raw, group)
+        seen = pod_evidence(raw, Redactor())
+        if engine:
+            self.engines[place["uid"]] = place
+            self._count_replica(raw, seen)
+        else:
+            self.members.append(place)
+        if engine and is_suspicious(seen, self.since, self.now):
+            self.kept[place["uid"]] = _Kept(raw, self._redactor())
+        elif group is None:
+            # A healthy pod stays as a name only: a fleet's objects aren't held.
+            place["raw"] = None
+
+    def _find_pod(self):
+        name = self.query["pod"]
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        try:
+            raw = self.client.get(f"{path}/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise self._failure(self._unknown_pod(name)) from error
+        uid = (raw.get("metadata") or {}).get("uid")
+        self._sort_pod(raw)
+        self.kept[uid] = _Kept(raw, self._redactor(), asked=True)
+        self.engines.setdefault(uid, _place(raw, groups.group_of(raw)))
+        selector = self._relatives(raw)
+        if selector:
+            try:
+                for other in self.client.pages(path, {"labelSelector": selector}):
+                    if (other.get("metadata") or {}).get("uid") != uid:
+                        self._sort_pod(other)
+            except ApiError as error:
+                self._note(error, "pods", f"other pods of {name}", f"list pods in namespace {self.namespace}")
+        self._drop_strangers(uid)
+        self.document["counts"]["engines"] = len(self.engines)
+
+    @staticmethod
+    def _relatives(raw):
+        """A label selector for the pods that form an engine with this one, else for its replicas."""
+        found = groups.group_labels(raw)
+        if found:
+            return ",".join(f"{key}={value}" for key, value in found[1].items())
+        labels = (raw.get("metadata") or {}).get("labels") or {}
+        for key in ("pod-template-hash", "controller-revision-hash"):
+            if labels.get(key):
+                return f"{key}={labels[key]}"
+        return None
+
+    def _drop_strangers(self, uid):
+        """A named pod's replicas only count; they are looked at when they were asked for or share its engine."""
+        group = self.kept[uid].evidence["group"]
+        for other in [key for key, item in self.kept.items() if key != uid]:
+            if group is None or self.kept[other].evidence["group"] != group:
+                del self.kept[other]
+
+    def _count_replica(self, raw, seen):
+        """How many pods of the same template are Ready: if sisters serve, the template isn't the first suspect."""
+        key = _template_key(raw)
+        total = self.replicas.setdefault(key, {"pods": 0, "ready": 0})
+        total["pods"] += 1
+        total["ready"] += any(
+            item["type"] == "Ready" and item["status"] == "True" for item in seen["conditions"]
+        )
+
+    def _keep_by_events(self, pod_events):
+        """Healthy looking pods with OOM, Killing or Evicted events are suspicious too."""
+        for uid, events in pod_events.items():
+            place = self.engines.get(uid)
+            if uid in self.kept or place is None or self.query.get("pod"):
+                continue
+            if not any(is_bad_event(event_evidence(item, Redactor())) for item in events):
+                continue
+            raw = place["raw"] or self._try(
+                lambda place=place: self.client.get(
+                    f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"
+                ),
+                "pod",
+                f"{place['namespace']}/{place['name']}",
+                f"get pods in namespace {place['namespace']}",
+            )
+            if not raw:
+                continue
+            item = _Kept(raw, self._redactor())
+            item.evidence["events"] = events_about(dict(raw, kind="Pod"), events, Redactor())
+            if is_suspicious(item.evidence, self.since, self.now):
+                self.kept[uid] = item
+
+    def _keep_groups(self):
+        """Every pod of an engine of which one pod is suspicious: the first error may be in another pod."""
+        wanted = {item.evidence["group"] for item in self.kept.values() if item.evidence["group"]}
+        for place in [*self.engines.values(), *self.members]:
+            if place["group"] in wanted and place["uid"] not in self.kept and place["raw"]:
+                self.kept[place["uid"]] = _Kept(place["raw"], self._redactor())
+
+    # --- events
+
+    def _read_events(self):
+        """``{pod uid: [raw events]}`` of the engines; owners' and nodes' events are set aside."""
+        found: dict[str, list[dict]] = {}
+        namespace = self.namespace
+        path = f"/api/v1/namespaces/{namespace}/events" if namespace else "/api/v1/events"
+        where = f"namespace {namespace}" if namespace else "all namespaces"
+        try:
+            for raw in self.client.pages(path):
+                about = involved(raw)
+                if about.get("kind") == "Pod" and about.get("uid") in self.engines:
+                    _append(found.setdefault(about["uid"], []), raw)
+                elif about.get("kind") in _OWNER_KINDS and raw.get("type") == "Warning":
+                    _append(self.owner_events.setdefault(about.get("uid"), []), raw)
+                elif about.get("kind") == "Node":
+                    self.node_events.append(raw)
+        except ApiError as error:
+            self._note(error, "events", where, f"list events in {where}")
+        return found
+
+    def _read_node_events(self):
+        """The kubelet and node-problem-detector write node events into the namespace default."""
+        if self.namespace in (None, "default"):
+            return
+        params = {"fieldSelector": "involvedObject.kind=Node"}
+        try:
+            self.node_events += list(self.client.pages("/api/v1/namespaces/default/events", params))
+        except ApiError as error:
+            self._note(error, "events", "nodes", "list events in namespace default")
+
+    # --- the rest, several at once
+
+    def _read_the_rest(self):
+        kept = list(self.kept.values())
+        if not kept:
+            return
+        names = sorted({item.evidence["namespace"] for item in kept})
+        nodes = sorted({item.evidence["node"] for item in kept if item.evidence["node"]})
+        with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+            waiting = [pool.submit(self._read_owners, kept)]
+            waiting += [pool.submit(self._read_namespace, name) for name in names]
+            waiting.append(pool.submit(self._read_nodes, nodes))
+            for item in kept:
+                waiting += [pool.submit(self._read_log, *task) for task in self._log_tasks(item)]
+            for future in waiting:
+                future.result()
+            if self.query.get("exec") == "running":
+                for future in [pool.submit(self._look_inside, item) for item in kept]:
+                    future.result()
+        for item in kept:
+            self._finish_pod(item)
+
+    def _read_owners(self, kept):
+        for item in kept:
+            found = workloads.workload_evidence(item.raw, self._lookup, self._listing, item.redactor)
+            if found["replicas"] is not None:
+                total = self.replicas.get(_template_key(item.raw)) or {}
+                found["replicas"]["same_template_ready"] = total.get("ready")
+            item.evidence["workload"] = found
+            owners = [entry["uid"] for entry in found["chain"]]
+            raw_events = [event for uid in owners for event in self.owner_events.get(uid, ())]
+            item.evidence["events"] = sort_events(
+                item.evidence["events"] + [event_evidence(event, item.redactor) for event in raw_events]
+            )
+
+    def _lookup(self, api_version, kind, namespace, name):
+        if kind == "Node":
+            return None
+        plural = self._plural(api_version, kind)
+        if plural is None:
+            return None
+        raw = self._read_once(
+            f"{_root(api_version)}/namespaces/{namespace}/{plural}/{name}",
+            f"{kind}/{name}",
+            f"get {_resource(plural, api_version)} in namespace {namespace}",
+        )
+        if isinstance(raw, dict):
+            raw.setdefault("kind", kind)
+            raw.setdefault("apiVersion", api_version)
+        return raw
+
+    def _listing(self, api_version, kind, namespace):
+        group = workloads.api_group(api_version)
+        if group in _OPTIONAL_GROUPS and group not in self._groups():
+            return []
+        plural = workloads.KINDS[group, kind].plural
+        path = f"{_root(api_version)}/namespaces/{namespace}/{plural}"
+        if path not in self.objects:
+            self.objects[path] = (
+                self._try(
+                    lambda: list(self.client.pages(path)),
+                    plural,
+                    f"namespace {namespace}",
+                    f"list {_resource(plural, api_version)} in namespace {namespace}",
+                    absent_is_fine=True,
+                )
+                or []
+            )
+        return self.objects[path]
+
+    def _groups(self):
+        """The API groups that the cluster serves; all optional ones when it doesn't say."""
+        if self.api_groups is None:
+            try:
+                served = self.client.get("/apis").get("groups") or []
+                self.api_groups = {item.get("name") for item in served}
+            except ApiError:
+                self.api_groups = set(_OPTIONAL_GROUPS)
+        return self.api_groups
+
+    def _plural(self, api_version, kind):
+        known = workloads.kind_of(api_version, kind)
+        if known:
+            return known.plural
+        listed = self._read_once(
+            _root(api_version), f"resources of {api_version}", f"get {_root(api_version)}"
+        )
+        return next(
+            (
+                item.get("name")
+                for item in (listed or {}).get("resources") or []
+                if item.get("kind") == kind and "/" not in (item.get("name") or "")
+            ),
+            None,
+        )
+
+    def _read_once(self, path, name, needs):
+        if path not in self.objects:
+            self.objects[path] = self._try(lambda: self.client.get(path), "object", name, needs)
+        return self.objects[path]
+
+    def _read_namespace(self, name):
+        listed = {}
+        for plural in ("resourcequotas", "limitranges"):
+            path = f"/api/v1/namespaces/{name}/{plural}"
+            listed[plural] = (
+                self._try(
+                    lambda path=path: list(self.client.pages(path)),
+                    plural,
+                    f"namespace {name}",
+                    f"list {plural} in namespace {name}",
+                )
+                or []
+            )
+        self.document["namespaces"][name] = namespace_evidence(
+            listed["resourcequotas"], listed["limitranges"]
+        )
+
+    def _read_nodes(self, names):
+        if not names:
+            return
+        self._read_node_events()
+        for name in names:
+            raw = self._try(
+                lambda name=name: self.client.get(f"/api/v1/nodes/{name}"),
+                "node",
+                name,
+                "get nodes (a ClusterRole)",
+            )
+            if raw:
+                events = [item for item in self.node_events if concerns(item, dict(raw, kind="Node"))]
+                self.document["nodes"][name] = node_evidence(raw, self._redactor(), events)
+
+    # --- logs
+
+    def _log_tasks(self, item):
+        """``(kept pod, container, attempt, previous)`` of each log to read."""
+        together = item.evidence["group"] is not None
+        tasks = []
+        for container in item.evidence["containers"]:
+            attempts = container["attempts"]
+            for entry in attempts:
+                previous = entry is not attempts[-1]
+                if entry["state"] != "waiting" and (
+                    container["engine"] or (together and container["role"] == "main") or _went_wrong(entry)
+                ):
+                    tasks.append((item, container, entry, previous))
+        return tasks
+
+    def _read_log(self, item, container, entry, previous):
+        pod = item.evidence
+        right = f"get pods/log in namespace {pod['namespace']}"
+        name = f"{pod['namespace']}/{pod['name']}/{container['name']}" + (" (previous)" if previous else "")
+        if right in self.refused:
+            entry["log"] = log(readable=False, reason="forbidden")
+            self.document["unreadable"].append(unreadable("log", name, "forbidden", right))
+            return
+        params = {"container": container["name"], "timestamps": "true"}
+        if previous:
+            params["previous"] = "true"
+        scanner = LogScanner(self._redactor())
+        path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}/log"
+        reason = None
+        try:
+            for chunk in self.client.stream(path, params):
+                scanner.feed(chunk)
+        except ApiError as error:
+            reason = self._clean(_log_refusal(error, previous))
+            needs = right if error.status == 403 else None
+            if error.status == 403:
+                self.refused.add(right)
+            self.document["unreadable"].append(unreadable("log", name, reason, needs))
+        excerpt = scanner.close()
+        if reason and not excerpt["lines"]:
+            entry["log"] = log(readable=False, reason=reason)
+        else:
+            excerpt.update(complete=completeness(excerpt, entry["started_at"]), reason=reason)
+            entry["log"] = excerpt
+
+    # --- inside containers, only when asked for
+
+    def _look_inside(self, item):
+        for container in item.evidence["containers"]:
+            if not container["engine"] or container["attempts"][-1]["state"] != "running":
+                continue
+            name = f"{item.evidence['namespace']}/{item.evidence['name']}/{container['name']}"
+            reason = self._too_full_to_enter(item, container)
+            if reason:
+                self.document["unreadable"].append(unreadable("exec", name, reason))
+                continue
+            try:
+                container_files.read_inside(
+                    lambda command, name=container["name"]: self.client.exec(
+                        item.evidence["namespace"], item.evidence["name"], name, command
+                    ),
+                    item.evidence,
+                    container,
+                    self.document["nodes"].get(item.evidence["node"]),
+                )
+            except ApiError as error:
+                self._note(
+                    error, "exec", name, f"create and get pods/exec in namespace {item.evidence['namespace']}"
+                )
+
+    def _too_full_to_enter(self, item, container):
+        """An exec'd process is charged to the container: over 90 % of the limit it may be the last straw."""
+        namespace, pod = item.evidence["namespace"], item.evidence["name"]
+        metrics = self._try(
+            lambda: self.client.get(f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{pod}"),
+            "metrics",
+            f"{namespace}/{pod}",
+            f"get pods.metrics.k8s.io in namespace {namespace}",
+        )
+        return container_files.reason_to_stay_out(container, metrics)
+
+    # --- settings from elsewhere
+
+    def _finish_pod(self, item):
+        for container in item.evidence["containers"]:
+            if not container["engine"]:
+                continue
+            self._fill_environment(item, container)
+            excerpts = [entry["log"] for entry in container["attempts"]]
+            labels = item.evidence["labels"]
+            assemble.finish_container(container, excerpts, labels)
+            config = self._config_file(item, container)
+            if config:
+                assemble.finish_container(container, excerpts, labels, config)
+
+    def _config_map(self, namespace, name):
+        raw = self._read_once(
+            f"/api/v1/namespaces/{namespace}/configmaps/{name}",
+            f"ConfigMap/{name}",
+            f"get configmaps in namespace {namespace}",
+        )
+        return (raw or {}).get("data") or {}
+
+    def _fill_environment(self, item, container):
+        """Values that come from ConfigMaps, so that ``$(NAME)`` in arguments can be resolved; never Secrets."""
+        filled = []
+        for entry in container["env"]:
+            word, _slash, rest = (entry["from"] or "").partition("/")
+            name, _slash, key = rest.partition("/")
+            if word != "configMap":
+                filled.append(entry)
+                continue
+            data = self._config_map(item.evidence["namespace"], name)
+            if entry["name"].endswith("*") and not key:
+                prefix = entry["name"][:-1]
+                filled += [
+                    self._from_map(item, prefix + each, data[each], f"configMap/{name}/{each}")
+                    for each in sorted(data)
+                ]
+            elif key in data:
+                filled.append(self._from_map(item, entry["name"], data[key], entry["from"]))
+            else:
+                filled.append(entry)
+        container["env"] = filled
+
+    @staticmethod
+    def _from_map(item, name, value, source):
+        value = item.redactor.env_value(name, value) if len(value) <= _MAX_VALUE else None
+        return {"name": name, "value": value, "from": source}
+
+    def _config_file(self, item, container):
+        """The parsed file that ``--config`` names, when it is mounted from a ConfigMap; else None."""
+        path = (container["settings"].get("config") or {}).get("value")
+        if not isinstance(path, str):
+            return None
+        found = container_files.config_map_of(path, item.raw, container)
+        if found is None:
+            return None
+        text = self._config_map(item.evidence["namespace"], found[0]).get(found[1])
+        return container_files.parse_config(text, item.redactor)
+
+    # --- results and failures
+
+    def _finish(self):
+        self.document["pods"] = [item.evidence for item in self.kept.values()]
+        for redactor in self.redactors:
+            assemble.add_redactions(self.document, redactor.summary())
+        self.document["counts"]["suspicious"] = sum(
+            bool(item.evidence["suspicious"]) for item in self.kept.values()
+        )
+        return assemble.finish(self.document)
+
+    def _failure(self, sentence):
+        return CollectionError(self._clean(sentence), assemble.finish(self.document))
+
+    def _redactor(self):
+        """A redactor that counts into the document; one for each task, since they don't count safely together."""
+        redactor = Redactor()
+        self.redactors.append(redactor)
+        return redactor
+
+    def _clean(self, text):
+        return self._redactor().text(text)
+
+    def _try(self, read, source, name, needs, absent_is_fine=False):
+        """What ``read()`` returns, or None with an unreadable entry."""
+        try:
+            return read()
+        except ApiError as error:
+            if not (absent_is_fine and error.status == 404):
+                self._note(error, source, name, needs)
+            return None
+
+    def _note(self, error, source, name, needs):
+        self.document["unreadable"].append(
+            unreadable(source, name, self._clean(_reason(error)), needs if error.status == 403 else None)
+        )
+
+    def _source(self):
+        parts = [self.client.host, f"namespace {self.namespace}" if self.namespace else "all namespaces"]
+        parts += [f"{key} {self.query[key]}" for key in ("pod", "selector") if self.query.get(key)]
+        return ", ".join(parts)
+
+    def _why(self, error):
+        where = f"namespace {self.namespace}" if self.namespace else "all namespaces"
+        host = self.client.host
+        if error.status is None:
+            return (
+                f"the Kubernetes API server at {host} can't be read: {error.message}; check that the cluster is "
+                "up and that kubeconfig, context or host name the right one"
+            )
+        if error.status == 401:
+            return (
+                f"the Kubernetes API server at {host} refuses the credentials (401 Unauthorized); renew the "
+                "token or choose another kubeconfig or context"
+            )
+        if error.status == 403:
+            verb = "get" if self.query.get("pod") else "list"
+            return f"the API server at {host} does not allow to read pods; needs: {verb} pods in {where}"
+        if error.status == 400 and self.query.get("selector"):
+            return f"the API server refuses the label selector {self.query['selector']!r}: {error.message}"
+        return f"the API server at {host} answers the request for pods in {where} with {error.status}: {error.message}"
+
+    def _no_engines(self):
+        where = f"namespace {self.namespace}" if self.namespace else "the cluster"
+        seen = self.document["counts"]["pods_seen"]
+        if seen:
+            shown = ", ".join(_describe(raw) for raw in self.others)
+            more = f" and {seen - len(self.others)} more" if seen > len(self.others) else ""
+            return f"{where} has no vLLM pods{self._selected()}; seen instead: {shown}{more}"
+        if self.namespace and not self._namespace_exists():
+            return f"there is no namespace {self.namespace} on {self.client.host}"
+        return f"{where} has no pods{self._selected()}" + self._why_no_pods()
+
+    def _selected(self):
+        return f" that match the selector {self.query['selector']}" if self.query.get("selector") else ""
+
+    def _why_no_pods(self):
+        """A quota or webhook that refuses the pods shows only as events of their owners."""
+        self._read_events()
+        failed = [
+            raw
+            for events in self.owner_events.values()
+            for raw in events
+            if (raw.get("reason") or "").startswith("FailedCreate")
+        ]
+        if not failed:
+            return ""
+        about = involved(failed[-1])
+        return f"; {about.get('kind')} {about.get('name')} could not create any: {failed[-1].get('message')}"
+
+    def _namespace_exists(self):
+        try:
+            self.client.get(f"/api/v1/namespaces/{self.namespace}")
+        except ApiError as error:
+            return error.status != 404
+        return True
+
+    def _unknown_pod(self, name):
+        sentence = f"there is no pod {name} in namespace {self.namespace}"
+        try:
+            names = [
+                (raw.get("metadata") or {}).get("name") or ""
+                for raw in self.client.pages(f"/api/v1/namespaces/{self.namespace}/pods")
+            ]
+        except ApiError:
+            return sentence
+        if not names and not self._namespace_exists():
+            return f"there is no namespace {self.namespace} on {self.client.host}"
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if near:
+            return f"{sentence}; nearest names: {', '.join(near)}"
+        return f"{sentence}; it has {len(names)} pods" + (
+            f", e.g. {', '.join(sorted(names)[:3])}" if names else ""
+        )
+
+
+def _place(raw, group):
+    """What is remembered of an engine pod or a member of a group: raw is None once it proved healthy."""
+    metadata = raw.get("metadata") or {}
+    return {
+        "raw": raw,
+        "group": group,
+        "uid": metadata.get("uid"),
+        "namespace": metadata.get("namespace"),
+        "name": metadata.get("name"),
+    }
+
+
+def _append(events, raw):
+    events.append(raw)
+    if len(events) > _MAX_EVENTS_OF_ONE_OBJECT:
+        del events[0]
+
+
+def _template_key(raw):
+    """What pods of one template share: namespace, controller and template hash."""
+    metadata = raw.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    owners = metadata.get("ownerReferences") or [{}]
+    template = labels.get("pod-template-hash") or labels.get("controller-revision-hash")
+    return metadata.get("namespace"), owners[0].get("uid"), template
+
+
+def _went_wrong(entry):
+    return entry["state"] == "terminated" and (entry["exit_code"] != 0 or entry["reason"] == "OOMKilled")
+
+
+def _describe(raw):
+    containers = (raw.get("spec") or {}).get("containers") or [{}]
+    return f"{(raw.get('metadata') or {}).get('name')} ({containers[0].get('image')})"
+
+
+def _root(api_version):
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def _resource(plural, api_version):
+    group = workloads.api_group(api_version)
+    return f"{plural}.{group}" if group else plural
+
+
+def _reason(error):
+    if error.status is None:
+        return f"no answer: {error.message}"
+    if error.status == 403:
+        return "forbidden"
+    if error.status == 401:
+        return "the credentials are no longer accepted (401)"
+    if error.status == 404:
+        return "not found"
+    return f"{error.status}: {error.message}"
+
+
+def _log_refusal(error, previous):
+    """Why a log wasn't read, in words; the kubelet says most of it in a 400."""
+    if error.status == 404:
+        return "the pod was deleted while it was read"
+    if error.status == 400 and previous:
+        return f"the node no longer has the previous container's log ({error.message})"
+    if error.status == 400:
+        return f"the container has not started ({error.message})"
+    return _reason(error)

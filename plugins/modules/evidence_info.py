@@ -1,0 +1,604 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: evidence_info
+short_description: Collect what can be seen of failed vLLM pods
+version_added: 1.0.0
+description:
+  - Reads what is known about vLLM pods that failed or are failing, and returns it as one evidence document
+    (RV(evidence)) for the filter P(vllm_runbook.oom.diagnosis#filter). It judges nothing.
+  - The source is either a live cluster or, with O(bundle), files that somebody saved.
+  - On a cluster, vLLM pods are recognised by their command, the deployer's container name, the accelerator or the image.
+    Only suspicious pods are looked at closely, which are those that terminated or restarted within O(since), are Failed,
+    waiting or not Ready, have OOM, Killing or Evicted events, or fail their liveness probe. Healthy pods only count,
+    unless O(pod) names one.
+  - For each of these pods the document holds its containers (init containers and sidecars too) with the current and the
+    previous attempt, an excerpt of each attempt's log, events, owners, revisions, quotas, limit ranges and node.
+  - Whatever is refused or gone is listed in RV(evidence.unreadable) with the right that is missing, and the rest is read all
+    the same. The module fails only when there is nothing to diagnose.
+  - Secrets in environment variables, arguments, URLs and log lines, and users' prompts, are replaced while reading.
+options:
+  bundle:
+    description:
+      - A saved evidence document, a log file of any name (also compressed with gzip), or a directory or archive made by
+        C(kubectl cluster-info dump), must-gather or Troubleshoot.sh, a C(kubectl describe pod) text, stern's output, or an
+        export of Loki or Elasticsearch. What it is is found out by looking at it.
+      - No cluster is contacted then, and the Python library C(kubernetes) is not needed.
+    type: path
+  pod_file:
+    description:
+      - The manifest or status of the pod (YAML or JSON, as C(kubectl get pod -o yaml) prints it) that belongs to the log
+        given as O(bundle).
+    type: path
+  namespace:
+    description:
+      - The namespace to look at.
+      - The default is that of the kubeconfig's context.
+    type: str
+  all_namespaces:
+    description:
+      - Look at all namespaces of the cluster.
+    type: bool
+  pod:
+    description:
+      - Look at this pod only, whether it seems healthy or not, and at the pods that form one engine with it.
+    type: str
+  selector:
+    description:
+      - A label selector that limits the pods, such as C(app=llama,tier!=test).
+    type: str
+    aliases: [label_selector]
+  since:
+    description:
+      - How far back a termination, restart or event makes a pod suspicious, such as V(24h), V(90m), V(1d12h) or a number
+        of seconds.
+    type: str
+    default: 24h
+  exec:
+    description:
+      - Whether commands may be run in engine containers, to read their cgroup counters, the use of C(/dev/shm) and the
+        GPU memory.
+      - V(never) runs nothing. This needs read rights only.
+      - V(running) runs C(cat), C(df) and C(nvidia-smi) in running engine containers, at most 5 seconds each. It needs the
+        right to create and get C(pods/exec), and is left out where a container uses over 90 percent of its memory limit or
+        where its use is not known (an exec'd process is charged to the container).
+    type: str
+    choices: [never, running]
+    default: never
+requirements:
+  - Python >= 3.9
+  - urllib3 and PyYAML, for a live cluster
+  - kubernetes >= 24.2.0, for O(exec=running) and wherever the cluster is not reached by a token or a client certificate alone
+    (credential plugins, proxies, several kubeconfig files, passwords). It brings the other two along.
+author:
+  - vLLM runbook maintainers (@vllm-runbook)
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+  - vllm_runbook.oom.attributes
+  - vllm_runbook.oom.attributes.info_module
+  - vllm_runbook.oom.attributes.actiongroup_k8s
+seealso:
+  - plugin: vllm_runbook.oom.diagnosis
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Look at the suspicious vLLM pods of a namespace
+  vllm_runbook.oom.evidence_info:
+    namespace: llm
+  register: seen
+
+- name: Show what went wrong
+  ansible.builtin.debug:
+    msg: "{{ seen.evidence | vllm_runbook.oom.diagnosis }}"
+
+- name: Look at one pod, whether it seems healthy or not
+  vllm_runbook.oom.evidence_info:
+    kubeconfig: ~/.kube/gpu-cluster
+    context: production
+    namespace: llm
+    pod: llama-70b-6f7d9c9b5-x2x4k
+
+- name: Look at a fleet, as far back as two days, with the cgroup counters of running engines
+  vllm_runbook.oom.evidence_info:
+    all_namespaces: true
+    selector: model.aibrix.ai/engine=vllm
+    since: 2d
+    exec: running
+
+- name: Read a log that somebody sent, with the pod's status
+  vllm_runbook.oom.evidence_info:
+    bundle: /tmp/crash.log.gz
+    pod_file: /tmp/pod.yaml
+"""
+
+RETURN = r"""
+evidence:
+  description:
+    - The evidence document. A field whose value isn't known is V(none). Sizes are bytes unless they are Kubernetes
+      quantities (resources, allocatable, capacity, quotas), durations are seconds, times are RFC 3339.
+    - When the module fails because there is nothing to diagnose, it is what was seen until then.
+  returned: always, except when no source could be opened
+  type: dict
+  contains:
+    schema:
+      description: Kind and version of the document.
+      type: str
+      returned: always
+      sample: vllm_runbook.oom/evidence/v1
+    collected_at:
+      description: When it was read.
+      type: str
+      returned: always
+      sample: "2026-11-30T07:00:00Z"
+    source:
+      description: Where it was read.
+      type: dict
+      returned: always
+      contains:
+        kind:
+          description: V(cluster) or V(bundle).
+          type: str
+          returned: always
+          sample: cluster
+        detail:
+          description: The API server and what was selected, or the file.
+          type: str
+          returned: always
+          sample: https://10.0.0.1:6443, namespace llm
+    counts:
+      description: How many pods were seen.
+      type: dict
+      returned: always
+      contains:
+        pods_seen:
+          description: All pods that were listed.
+          type: int
+          returned: always
+          sample: 41
+        engines:
+          description: Those that run vLLM.
+          type: int
+          returned: always
+          sample: 12
+        suspicious:
+          description: Those of them that were looked at because something is wrong with them.
+          type: int
+          returned: always
+          sample: 1
+    pods:
+      description: The pods that were looked at, by namespace and name.
+      type: list
+      elements: dict
+      returned: always
+      contains:
+        namespace:
+          description: Its namespace.
+          type: str
+          returned: always
+          sample: llm
+        name:
+          description: Its name.
+          type: str
+          returned: always
+          sample: llama-70b-6f7d9c9b5-x2x4k
+        uid:
+          description: Its UID.
+          type: str
+          returned: always
+          sample: 5b6a7f0e-0a87-4d0c-8f6b-6b1a3c8c9f11
+        node:
+          description: The node it was scheduled to.
+          type: str
+          returned: always
+          sample: gpu-3
+        pod_phase:
+          description: The pod's phase.
+          type: str
+          returned: always
+          sample: Running
+        reason:
+          description: The pod's own reason, such as V(Evicted).
+          type: str
+          returned: always
+          sample: Evicted
+        message:
+          description: The message of that reason.
+          type: str
+          returned: always
+          sample: "The node was low on resource: memory."
+        conditions:
+          description: The pod's conditions.
+          type: list
+          elements: dict
+          returned: always
+          sample: [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": null, "since": null}]
+        qos:
+          description: Its quality-of-service class.
+          type: str
+          returned: always
+          sample: Burstable
+        created_at:
+          description: When it was created.
+          type: str
+          returned: always
+          sample: "2026-11-30T06:40:12Z"
+        deleted_at:
+          description: When its deletion takes effect.
+          type: str
+          returned: always
+          sample: "2026-11-30T06:59:12Z"
+        grace_period:
+          description: Its termination grace period in seconds.
+          type: float
+          returned: always
+          sample: 30.0
+        suspicious:
+          description: Whether something is wrong with it. A healthy pod is here because it was named or shares an engine.
+          type: bool
+          returned: always
+          sample: true
+        labels:
+          description: The labels that say what it belongs to.
+          type: dict
+          returned: always
+          sample: {"app": "llama-70b"}
+        annotations:
+          description: The annotations that say who changed it.
+          type: dict
+          returned: always
+          sample: {}
+        workload:
+          description: What it belongs to.
+          type: dict
+          returned: always
+          contains:
+            kind:
+              description: Kind of the owner at the top.
+              type: str
+              returned: always
+              sample: Deployment
+            name:
+              description: Name of that owner.
+              type: str
+              returned: always
+              sample: llama-70b
+            api_version:
+              description: API version of that owner.
+              type: str
+              returned: always
+              sample: apps/v1
+            edit:
+              description: The object on which a change lasts, and the path of the engine container in it.
+              type: dict
+              returned: always
+              sample:
+                kind: Deployment
+                name: llama-70b
+                api_version: apps/v1
+                path: spec.template.spec.containers[vllm]
+            chain:
+              description: All owners, from the nearest to the top. RV(ignore:read) says whether the object could be read.
+              type: list
+              elements: dict
+              returned: always
+              sample:
+                - {"kind": "ReplicaSet", "name": "llama-70b-6f7d9c9b5", "api_version": "apps/v1", "uid": "…", "read": true}
+            replicas:
+              description: Wanted, current, ready, available and updated pods, and how many of the same template are Ready.
+              type: dict
+              returned: always
+              sample: {"desired": 2, "current": 2, "ready": 1, "available": 1, "updated": 2, "same_template_ready": 1}
+            strategy:
+              description: How it replaces its pods.
+              type: dict
+              returned: always
+              sample: {"type": "RollingUpdate", "max_surge": "25%", "max_unavailable": "25%"}
+            autoscalers:
+              description: Autoscalers that point at one of the owners.
+              type: list
+              elements: dict
+              returned: always
+              sample: []
+            managers:
+              description: Tools that manage one of the owners, how sure that is, and when they undo a change.
+              type: list
+              elements: dict
+              returned: always
+              sample: [{"tool": "Helm", "object": "Deployment/llama-70b", "proof": "proof", "reverts": "on_upgrade"}]
+            revisions:
+              description: The last revisions, oldest first, with what changed (image, arguments, env, resources, defaults).
+              type: list
+              elements: dict
+              returned: always
+              sample:
+                - revision: "3"
+                  at: "2026-11-30T06:40:10Z"
+                  current: true
+                  change_cause: null
+                  diff:
+                    - {"container": "vllm", "field": "args.max_model_len", "before": 8192, "after": 32768, "why": null}
+            revision:
+              description: Hash of this pod's revision.
+              type: str
+              returned: on a cluster
+              sample: 6f7d9c9b5
+            conditions:
+              description: Conditions of the owners that say that a rollout or the creation of pods fails.
+              type: list
+              elements: dict
+              returned: on a cluster
+              sample: []
+        group:
+          description: The engine that several pods form together.
+          type: str
+          returned: always
+          sample: llm/LeaderWorkerSet/deepseek/0
+        containers:
+          description: Its containers, init containers first.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            name:
+              description: Its name.
+              type: str
+              returned: always
+              sample: vllm
+            role:
+              description: V(main), V(init), V(sidecar) or V(ephemeral).
+              type: str
+              returned: always
+              sample: main
+            image:
+              description: Its image.
+              type: str
+              returned: always
+              sample: vllm/vllm-openai:v0.11.0
+            engine:
+              description: The engine it runs; V(none) for any other container.
+              type: dict
+              returned: always
+              sample: {"name": "vllm", "version": "0.11.0", "version_from": "log", "accelerator": "cuda"}
+            command:
+              description: Its command.
+              type: list
+              elements: str
+              returned: always
+              sample: ["vllm", "serve"]
+            args:
+              description: Its arguments.
+              type: list
+              elements: str
+              returned: always
+              sample: ["meta-llama/Llama-3.1-70B-Instruct", "--tensor-parallel-size=4"]
+            env:
+              description: Its environment; RV(ignore:from) names the source of a value that the pod doesn't hold.
+              type: list
+              elements: dict
+              returned: always
+              sample: [{"name": "HF_TOKEN", "value": null, "from": "secret/hf/token"}]
+            resources:
+              description: Requests and limits as Kubernetes quantities.
+              type: dict
+              returned: always
+              sample: {"requests": {"memory": "48Gi"}, "limits": {"memory": "64Gi", "nvidia.com/gpu": "4"}}
+            probes:
+              description: Startup, liveness and readiness probe.
+              type: dict
+              returned: always
+              sample: {"startup": null, "liveness": null, "readiness": null}
+            lifecycle:
+              description: The preStop hook.
+              type: dict
+              returned: always
+              sample: {"pre_stop": "exec sleep 30"}
+            mounts:
+              description: Where its volumes are mounted.
+              type: list
+              elements: dict
+              returned: always
+              sample: [{"volume": "dshm", "path": "/dev/shm"}]
+            restart_count:
+              description: How often it was restarted.
+              type: int
+              returned: always
+              sample: 4
+            ready:
+              description: Whether it is ready.
+              type: bool
+              returned: always
+              sample: false
+            settings:
+              description: What the engine was told, each with its value, where that was read, and the line of the log.
+              type: dict
+              returned: always
+              sample: {"max_model_len": {"value": 8192, "from": "arg", "line": null}}
+            attempts:
+              description: The attempts that are still known, oldest first.
+              type: list
+              elements: dict
+              returned: always
+              contains:
+                index:
+                  description: The attempt's number, from 0.
+                  type: int
+                  returned: always
+                  sample: 3
+                state:
+                  description: V(running), V(waiting) or V(terminated).
+                  type: str
+                  returned: always
+                  sample: terminated
+                reason:
+                  description: The reason that Kubernetes gives.
+                  type: str
+                  returned: always
+                  sample: OOMKilled
+                message:
+                  description: The message of that reason.
+                  type: str
+                  returned: always
+                  sample: null
+                exit_code:
+                  description: The exit code.
+                  type: int
+                  returned: always
+                  sample: 137
+                signal:
+                  description: The signal, where the runtime tells it.
+                  type: int
+                  returned: always
+                  sample: null
+                started_at:
+                  description: When it started.
+                  type: str
+                  returned: always
+                  sample: "2026-11-30T06:50:01Z"
+                finished_at:
+                  description: When it ended.
+                  type: str
+                  returned: always
+                  sample: "2026-11-30T06:52:44Z"
+                log:
+                  description:
+                    - The excerpt of its log. It has the first and the other errors (with traceback and context), notes, phase
+                      markers, memory numbers, version and argument lines and the last lines, and says what was cut.
+                  type: dict
+                  returned: always
+                  sample: {"readable": true, "complete": true, "lines": 412, "bytes": 61233, "first_error": null}
+                cgroup:
+                  description: Memory and CPU counters of the running attempt, with O(exec=running).
+                  type: dict
+                  returned: always
+                  sample: null
+        volumes:
+          description: Its volumes.
+          type: list
+          elements: dict
+          returned: always
+          sample:
+            - {"name": "dshm", "kind": "emptyDir", "medium": "Memory", "size_limit": 17179869184, "claim": null}
+        shm:
+          description: What is mounted at C(/dev/shm).
+          type: dict
+          returned: always
+          sample: {"size_limit": 17179869184, "medium": "Memory", "mounted_at": "/dev/shm", "used": null}
+        events:
+          description: Its events and the failures to create pods of its owners, oldest first.
+          type: list
+          elements: dict
+          returned: always
+          sample:
+            - type: Warning
+              reason: BackOff
+              message: Back-off restarting failed container vllm
+              count: 12
+              first_at: "2026-11-30T06:45:00Z"
+              last_at: "2026-11-30T06:58:00Z"
+              object: Pod/llama-70b-6f7d9c9b5-x2x4k
+    groups:
+      description: Pods that form one engine together.
+      type: list
+      elements: dict
+      returned: always
+      sample: [{"ref": "llm/LeaderWorkerSet/deepseek/0", "pods": ["llm/deepseek-0", "llm/deepseek-0-1"]}]
+    namespaces:
+      description: Quotas and limit ranges by namespace.
+      type: dict
+      returned: always
+      sample: {"llm": {"quotas": [], "limit_ranges": []}}
+    nodes:
+      description: The nodes of these pods by name, with sizes, conditions, memory events and GPU labels.
+      type: dict
+      returned: always
+      sample: {"gpu-3": {"allocatable": {"memory": "1055761844Ki", "nvidia.com/gpu": "8"}}}
+    metrics:
+      description: Measured series, where a source has some.
+      type: dict
+      returned: always
+      sample: {}
+    unreadable:
+      description: What could not be read, why, and the right that is missing.
+      type: list
+      elements: dict
+      returned: always
+      sample:
+        - {"source": "log", "object": "llm/llama/vllm", "reason": "forbidden", "needs": "get pods/log in namespace llm"}
+    redactions:
+      description: How many values were replaced, by kind.
+      type: dict
+      returned: always
+      sample: {"count": 2, "kinds": {"env": 1, "url": 1}}
+"""
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.pods import parse_duration
+
+
+def argument_spec():
+    return {
+        **AUTH_ARG_SPEC,
+        "bundle": {"type": "path"},
+        "pod_file": {"type": "path"},
+        "namespace": {"type": "str"},
+        "all_namespaces": {"type": "bool"},
+        "pod": {"type": "str"},
+        "selector": {"type": "str", "aliases": ["label_selector"]},
+        "since": {"type": "str", "default": "24h"},
+        "exec": {"type": "str", "choices": ["never", "running"], "default": "never"},
+    }
+
+
+def from_bundle(module):
+    from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
+
+    return read_bundle(module.params["bundle"], pod_file=module.params["pod_file"])
+
+
+def from_cluster(module):
+    # Imported here: a bundle needs neither the kubernetes library nor the time that importing it takes.
+    from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import client, cluster, kubeconfig
+
+    module.no_log_values.update(kubeconfig.secrets_of(module.params["kubeconfig"]))
+    query = {name: module.params[name] for name in ("namespace", "all_namespaces", "pod", "selector", "exec")}
+    try:
+        access = client.connect(module.params)
+    except client.LibraryMissing as missing:
+        module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
+    return cluster.collect(access, dict(query, since=parse_duration(module.params["since"])))
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec=argument_spec(),
+        supports_check_mode=True,
+        mutually_exclusive=[
+            ("bundle", "namespace"),
+            ("bundle", "all_namespaces"),
+            ("bundle", "pod"),
+            ("bundle", "selector"),
+            ("namespace", "all_namespaces"),
+            ("pod", "all_namespaces"),
+            ("pod", "selector"),
+        ],
+        required_by={"pod_file": ["bundle"]},
+    )
+    try:
+        evidence = from_bundle(module) if module.params["bundle"] else from_cluster(module)
+    except DocumentError as error:
+        partial = getattr(error, "evidence", None)
+        module.fail_json(msg=str(error), **({} if partial is None else {"evidence": partial}))
+    module.exit_json(changed=False, evidence=evidence)
+
+
+if __name__ == "__main__":
+    main()

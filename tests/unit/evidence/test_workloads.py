@@ -1,0 +1,547 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Owner chain, the object to edit, managers, revisions; and which pods form one engine."""
+
+from __future__ import annotations
+
+import pytest
+from support import kube_objects as kube
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.groups import group_of
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.redact import Redactor
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.workloads import (
+    managers_of,
+    owner_chain,
+    template_diff,
+    workload_evidence,
+)
+
+
+class Objects:
+    """lookup and listing over given objects; remembers what was asked."""
+
+    def __init__(self, *objects):
+        self.objects = objects
+
+    def lookup(self, api_version, kind, namespace, name):
+        for item in self.objects:
+            about = item["metadata"]
+            if (item["apiVersion"], item["kind"], about.get("namespace"), about["name"]) == (
+                api_version,
+                kind,
+                namespace,
+                name,
+            ):
+                return item
+        return None
+
+    def listing(self, api_version, kind, namespace):
+        return [
+            item
+            for item in self.objects
+            if (item["apiVersion"], item["kind"], item["metadata"].get("namespace"))
+            == (api_version, kind, namespace)
+        ]
+
+
+def thing(api_version, kind, name, owner=None, spec=None, **meta):
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": kube.metadata(name, owner=owner, **meta),
+        "spec": spec or {},
+    }
+
+
+def ref(item):
+    return (item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"]["uid"])
+
+
+def chain_of(*kinds):
+    """Objects from the top down and a pod owned by the last, as ``(objects, owner of the pod)``."""
+    objects, owner = [], None
+    for api_version, kind, spec in kinds:
+        objects.append(thing(api_version, kind, f"m-{len(objects)}", owner=owner, spec=spec))
+        owner = ref(objects[-1])
+    return objects, owner
+
+
+DEPLOYMENT = (("apps/v1", "Deployment", {}), ("apps/v1", "ReplicaSet", {}))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "labels", "container", "edit"),
+    [
+        (DEPLOYMENT, {}, "vllm", ("Deployment", "spec.template.spec.containers[vllm]")),
+        (
+            (("apps/v1", "StatefulSet", {}),),
+            {},
+            "vllm",
+            ("StatefulSet", "spec.template.spec.containers[vllm]"),
+        ),
+        (
+            (("batch/v1", "CronJob", {}), ("batch/v1", "Job", {})),
+            {},
+            "vllm",
+            ("CronJob", "spec.jobTemplate.spec.template.spec.containers[vllm]"),
+        ),
+        ((), {}, "vllm", ("Pod", "spec.containers[vllm]")),
+        ((("v1", "Node", {}),), {}, "vllm", None),
+        (
+            (
+                (
+                    "leaderworkerset.x-k8s.io/v1",
+                    "LeaderWorkerSet",
+                    {"leaderWorkerTemplate": {"leaderTemplate": {}, "workerTemplate": {}}},
+                ),
+                ("apps/v1", "StatefulSet", {}),
+            ),
+            {"leaderworkerset.sigs.k8s.io/worker-index": "1"},
+            "vllm",
+            ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate.spec.containers[vllm]"),
+        ),
+        (
+            (
+                (
+                    "leaderworkerset.x-k8s.io/v1",
+                    "LeaderWorkerSet",
+                    {"leaderWorkerTemplate": {"workerTemplate": {}}},
+                ),
+            ),
+            {"leaderworkerset.sigs.k8s.io/worker-index": "0"},
+            "vllm",
+            ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate.spec.containers[vllm]"),
+        ),
+        (
+            (("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {}}}), *DEPLOYMENT),
+            {},
+            "kserve-container",
+            ("InferenceService", "spec.predictor.model"),
+        ),
+        (
+            (
+                ("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"containers": []}}),
+                *DEPLOYMENT,
+            ),
+            {},
+            "kserve-container",
+            ("InferenceService", "spec.predictor.containers[kserve-container]"),
+        ),
+        (
+            (("ome.io/v1beta1", "InferenceService", {}), *DEPLOYMENT),
+            {"component": "decoder"},
+            "ome-container",
+            ("InferenceService", "spec.decoder.runner"),
+        ),
+        (
+            (("ray.io/v1", "RayService", {}), ("ray.io/v1", "RayCluster", {})),
+            {"ray.io/group": "gpu"},
+            "ray-worker",
+            ("RayService", "spec.serveConfigV2"),
+        ),
+        (
+            (("ray.io/v1", "RayCluster", {}),),
+            {"ray.io/group": "gpu", "ray.io/node-type": "worker"},
+            "ray-worker",
+            ("RayCluster", "spec.workerGroupSpecs[gpu].template.spec.containers[ray-worker]"),
+        ),
+        (
+            (("ray.io/v1", "RayCluster", {}),),
+            {"ray.io/node-type": "head"},
+            "ray-head",
+            ("RayCluster", "spec.headGroupSpec.template.spec.containers[ray-head]"),
+        ),
+        (
+            (
+                ("nvidia.com/v1beta1", "DynamoGraphDeployment", {}),
+                ("nvidia.com/v1beta1", "DynamoComponentDeployment", {}),
+                *DEPLOYMENT,
+            ),
+            {"nvidia.com/dynamo-component": "decode"},
+            "main",
+            ("DynamoGraphDeployment", "spec.components[decode].podTemplate.spec.containers[main]"),
+        ),
+        (
+            (
+                ("apps.nvidia.com/v1alpha1", "NIMService", {}),
+                ("serving.kserve.io/v1beta1", "InferenceService", {}),
+                *DEPLOYMENT,
+            ),
+            {},
+            "x-ctr",
+            ("NIMService", "spec"),
+        ),
+        (
+            (
+                ("orchestration.aibrix.ai/v1alpha1", "StormService", {}),
+                ("orchestration.aibrix.ai/v1alpha1", "RoleSet", {}),
+            ),
+            {"role-name": "prefill"},
+            "vllm",
+            ("StormService", "spec.template.spec.roles[prefill].template.spec.containers[vllm]"),
+        ),
+        ((("acme.example/v1", "Llama", {}), *DEPLOYMENT), {}, "vllm", ("Llama", None)),
+    ],
+)
+def test_the_object_to_edit_is_the_top(kinds, labels, container, edit):
+    objects, owner = chain_of(*kinds)
+    raw = kube.pod(containers=[kube.container(container)], labels={"app": "m", **labels}, owner=owner)
+    found = workload_evidence(raw, Objects(*objects).lookup)
+    assert (found["edit"] and (found["edit"]["kind"], found["edit"]["path"])) == edit
+    assert len(found["chain"]) == len(kinds)
+
+
+def test_chain_stops_where_an_object_cannot_be_read_and_says_so():
+    raw = kube.crashing_pod()
+    found = workload_evidence(raw, Objects().lookup)
+    assert (found["kind"], found["chain"][0]["read"], found["replicas"]) == ("ReplicaSet", False, None)
+
+
+def test_an_owner_made_anew_under_the_same_name_is_not_the_owner():
+    raw = kube.crashing_pod(owner=("apps/v1", "ReplicaSet", "llama-6f7d9c9b5", "old-uid"))
+    assert owner_chain(raw, Objects(kube.replica_set()).lookup)[0][1] is None
+
+
+def test_owners_in_a_circle_end():
+    a = thing("acme.example/v1", "A", "a", owner=("acme.example/v1", "B", "b", "uid-b"))
+    b = thing("acme.example/v1", "B", "b", owner=("acme.example/v1", "A", "a", "uid-a"))
+    raw = kube.pod(owner=ref(a))
+    assert [item["kind"] for item in workload_evidence(raw, Objects(a, b).lookup)["chain"]] == ["A", "B"]
+
+
+def test_controller_reference_goes_first():
+    raw = kube.pod()
+    raw["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"},
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "2", "controller": True},
+    ]
+    assert workload_evidence(raw, Objects().lookup)["kind"] == "StatefulSet"
+
+
+def test_sizes_strategy_and_conditions():
+    top = kube.deployment()
+    top["status"]["conditions"] = [
+        {"type": "Available", "status": "True"},
+        {
+            "type": "Progressing",
+            "status": "False",
+            "reason": "ProgressDeadlineExceeded",
+            "message": "timed out",
+        },
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"},
+    ]
+    found = workload_evidence(kube.crashing_pod(), Objects(kube.replica_set(), top).lookup)
+    assert found["replicas"] == {"desired": 2, "current": 2, "ready": 1, "available": 1, "updated": 2}
+    assert (found["strategy"]["max_surge"], found["strategy"]["progress_deadline_seconds"]) == ("25%", 600)
+    assert [item["reason"] for item in found["conditions"]] == ["ProgressDeadlineExceeded", "FailedCreate"]
+    assert found["revision"] == "6f7d9c9b5"
+
+
+def test_autoscalers_that_point_at_the_chain():
+    objects = Objects(
+        kube.replica_set(),
+        kube.deployment(),
+        thing(
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "h",
+            spec={
+                "scaleTargetRef": {"kind": "Deployment", "name": "llama"},
+                "minReplicas": 1,
+                "maxReplicas": 4,
+            },
+        ),
+        thing(
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "other",
+            spec={"scaleTargetRef": {"kind": "Deployment", "name": "else"}},
+        ),
+        thing(
+            "keda.sh/v1alpha1",
+            "ScaledObject",
+            "k",
+            spec={"scaleTargetRef": {"name": "llama"}, "maxReplicaCount": 8},
+        ),
+        thing(
+            "autoscaling.k8s.io/v1",
+            "VerticalPodAutoscaler",
+            "v",
+            spec={
+                "targetRef": {"kind": "Deployment", "name": "llama"},
+                "updatePolicy": {"updateMode": "Auto"},
+            },
+        ),
+    )
+    found = workload_evidence(kube.crashing_pod(), objects.lookup, objects.listing)["autoscalers"]
+    assert [(item["kind"], item["name"], item["max"], item["mode"]) for item in found] == [
+        ("HorizontalPodAutoscaler", "h", 4, None),
+        ("ScaledObject", "k", 8, None),
+        ("VerticalPodAutoscaler", "v", None, "Auto"),
+    ]
+
+
+# --- managers
+
+TRACKED = "shop:apps/Deployment:llm/llama"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "fields", "expected"),
+    [
+        ({}, {}, (), []),
+        (
+            {"app.kubernetes.io/managed-by": "Helm"},
+            {"meta.helm.sh/release-name": "llama"},
+            ("helm",),
+            [("Helm", "proof", "on_upgrade")],
+        ),
+        ({"app.kubernetes.io/managed-by": "Helm"}, {}, (), [("Helm", "hint", "on_upgrade")]),
+        ({}, {"argocd.argoproj.io/tracking-id": TRACKED}, (), [("Argo CD", "proof", "on_sync")]),
+        # A copied object carries the id of the one it was copied from.
+        (
+            {},
+            {"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:llm/other"},
+            (),
+            [("Argo CD", "hint", "on_sync")],
+        ),
+        # Set by many charts themselves: no proof of anything.
+        ({"app.kubernetes.io/instance": "llama"}, {}, (), []),
+        (
+            {"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux"},
+            {},
+            (),
+            [("Flux", "proof", "on_sync")],
+        ),
+        (
+            {"kustomize.toolkit.fluxcd.io/name": "apps"},
+            {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"},
+            (),
+            [("Flux", "proof", "never")],
+        ),
+        (
+            {"helm.toolkit.fluxcd.io/name": "llama"},
+            {"meta.helm.sh/release-name": "llama"},
+            ("helm-controller",),
+            [("Flux HelmRelease", "proof", "on_upgrade"), ("Helm", "proof", "on_upgrade")],
+        ),
+        (
+            {},
+            {"kubectl.kubernetes.io/last-applied-configuration": "{\n}"},
+            ("kubectl-client-side-apply",),
+            [("kubectl apply", "proof", "on_upgrade")],
+        ),
+        ({}, {}, ("Terraform",), [("Terraform", "hint", "on_upgrade")]),
+        ({}, {}, ("kubectl-edit", "kube-controller-manager"), []),
+        ({"kueue.x-k8s.io/queue-name": "gpu"}, {}, (), [("Kueue", "proof", "never")]),
+    ],
+)
+def test_managers(labels, annotations, fields, expected):
+    raw = kube.deployment(
+        labels=labels, annotations=annotations, managedFields=[{"manager": name} for name in fields]
+    )
+    assert [(item["tool"], item["proof"], item["reverts"]) for item in managers_of([raw])] == expected
+
+
+def test_an_operator_above_is_a_manager():
+    objects, owner = chain_of(("serving.kserve.io/v1beta1", "InferenceService", {}), *DEPLOYMENT)
+    found = workload_evidence(kube.pod(owner=owner), Objects(*objects).lookup)["managers"]
+    assert found == [{"tool": "KServe", "object": "InferenceService/m-0", "proof": "proof", "reverts": "now"}]
+
+
+# --- revisions
+
+
+def template(**changes):
+    container = kube.container(**{key: value for key, value in changes.items() if key != "volumes"})
+    return {"spec": {"containers": [container], "volumes": changes.get("volumes", [])}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, {}, {}),
+        (
+            {"args": ["--model", "m", "--max-model-len=8192"]},
+            {"args": ["--model", "m", "--max_model_len", "32k"]},
+            {"args.max_model_len": (8192, 32000)},
+        ),
+        (
+            {"command": ["/start.sh", "a"], "args": []},
+            {"command": ["/start.sh", "b"], "args": []},
+            {"command": ("/start.sh a", "/start.sh b")},
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}]},
+            {"env": [{"name": "B", "value": "2"}]},
+            {"env.A": ("1", None), "env.B": (None, "2")},
+        ),
+        (
+            {"resources": {"limits": {"memory": "64Gi", "cpu": "8"}}},
+            {"resources": {"limits": {"memory": "32Gi"}}},
+            {"resources.limits.memory": ("64Gi", "32Gi"), "resources.limits.cpu": ("8", None)},
+        ),
+        (
+            {"volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]},
+            {"volumes": []},
+            {"volumes.dshm": ("emptyDir medium=Memory sizeLimit=16Gi", None)},
+        ),
+    ],
+)
+def test_template_diff(before, after, expected):
+    found = template_diff(template(**before), template(**after), Redactor())
+    assert {item["field"]: (item["before"], item["after"]) for item in found} == expected
+
+
+def test_a_new_vllm_brings_its_changed_defaults():
+    found = template_diff(
+        template(image="vllm/vllm-openai:v0.19.0"), template(image="vllm/vllm-openai:v0.20.0"), Redactor()
+    )
+    fields = {item["field"]: item for item in found}
+    assert fields["image"]["after"].endswith("v0.20.0")
+    utilization = fields["engine.gpu_memory_utilization"]
+    assert (float(utilization["before"]), float(utilization["after"])) == (0.9, 0.92)
+    assert utilization["why"]
+
+
+def test_added_container_and_redaction():
+    before = {
+        "spec": {"containers": [kube.container(env=[{"name": "API_TOKEN", "value": "firstsecretvalue"}])]}
+    }
+    after = {
+        "spec": {
+            "containers": [
+                kube.container(
+                    env=[{"name": "API_TOKEN", "value": "secondsecretvalue"}],
+                    args=["--api-key", "thirdsecretvalue"],
+                ),
+                kube.container("side", image="https://u:fourthsecretvalue@r/x"),
+            ]
+        }
+    }
+    found = template_diff(before, after, Redactor())
+    assert ("side", "container") in {(item["container"], item["field"]) for item in found}
+    assert "secretvalue" not in str(found)
+
+
+def test_revisions_of_a_deployment_are_ordered_by_number_not_time():
+    objects = Objects(
+        kube.deployment(),
+        kube.replica_set("llama-6f7d9c9b5", "10"),
+        kube.replica_set("llama-aaa", "9", template=template(args=["--max-model-len", "4096"])),
+        thing(
+            "apps/v1",
+            "ReplicaSet",
+            "stranger",
+            owner=("apps/v1", "Deployment", "x", "y"),
+            annotations={"deployment.kubernetes.io/revision": "3"},
+        ),
+    )
+    found = workload_evidence(kube.crashing_pod(), objects.lookup, objects.listing, Redactor())["revisions"]
+    assert [(item["revision"], item["current"]) for item in found] == [("9", False), ("10", True)]
+    assert found[0]["diff"] == []
+    assert "args.max_model_len" in {item["field"] for item in found[1]["diff"]}
+
+
+def test_revisions_of_a_stateful_set():
+    owner = ("apps/v1", "StatefulSet", "kaito", "uid-kaito")
+
+    def revision(name, number, args):
+        item = thing(
+            "apps/v1", "ControllerRevision", name, owner=owner, labels={"controller-revision-hash": name}
+        )
+        return {**item, "revision": number, "data": {"spec": {"template": template(args=args)}}}
+
+    objects = Objects(
+        thing("apps/v1", "StatefulSet", "kaito", uid="uid-kaito"),
+        revision("kaito-1", 1, ["--max-num-seqs", "256"]),
+        revision("kaito-2", 2, ["--max-num-seqs", "512"]),
+    )
+    raw = kube.pod(owner=owner, labels={"controller-revision-hash": "kaito-2"})
+    found = workload_evidence(raw, objects.lookup, objects.listing, Redactor())["revisions"]
+    assert [(item["revision"], item["current"]) for item in found] == [("1", False), ("2", True)]
+    assert found[1]["diff"][0]["field"] == "args.max_num_seqs"
+
+
+# --- groups
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        ({}, None),
+        (
+            {
+                "labels": {
+                    "leaderworkerset.sigs.k8s.io/name": "d",
+                    "leaderworkerset.sigs.k8s.io/group-index": "2",
+                }
+            },
+            "llm/LeaderWorkerSet/d/2",
+        ),
+        ({"labels": {"ray.io/cluster": "c", "ray.io/node-type": "worker"}}, "llm/RayCluster/c"),
+        (
+            {
+                "labels": {
+                    "grove.io/podclique": "x",
+                    "grove.io/podcliquescalinggroup": "g",
+                    "grove.io/podcliquescalinggroup-replica-index": "0",
+                }
+            },
+            "llm/PodCliqueScalingGroup/g/0",
+        ),
+        # A clique on its own: each pod is an engine.
+        ({"labels": {"grove.io/podclique": "x"}}, None),
+        (
+            {
+                "labels": {
+                    "modelserving.volcano.sh/name": "m",
+                    "modelserving.volcano.sh/group-name": "m-0",
+                    "modelserving.volcano.sh/role": "decode",
+                    "modelserving.volcano.sh/role-id": "decode-0",
+                }
+            },
+            "llm/ModelServing/m/m-0/decode/decode-0",
+        ),
+        ({"owner": ("orchestration.aibrix.ai/v1alpha1", "PodSet", "p", "u")}, "llm/PodSet/p"),
+        ({"owner": ("orchestration.aibrix.ai/v1alpha1", "RoleSet", "r", "u")}, None),
+        (
+            {
+                "owner": ("apps/v1", "StatefulSet", "s", "u"),
+                "containers": [kube.container(args=["vllm serve m --nnodes 2 --node-rank $RANK"])],
+            },
+            "llm/StatefulSet/s",
+        ),
+        (
+            {
+                "owner": ("apps/v1", "StatefulSet", "s", "u"),
+                "containers": [kube.container(args=["--nnodes", "1"])],
+            },
+            None,
+        ),
+        ({"owner": ("apps/v1", "StatefulSet", "s", "u")}, None),
+        (
+            {
+                "owner": ("apps/v1", "ReplicaSet", "s", "u"),
+                "containers": [kube.container(args=["--headless"])],
+            },
+            None,
+        ),
+        (
+            {
+                "labels": {"serving.kserve.io/inferenceservice": "i"},
+                "containers": [kube.container("worker-container")],
+            },
+            "llm/InferenceService/i",
+        ),
+        (
+            {
+                "labels": {"serving.kserve.io/inferenceservice": "i"},
+                "containers": [kube.container("kserve-container")],
+            },
+            None,
+        ),
+    ],
+)
+def test_groups(pod, expected):
+    assert group_of(kube.pod(**pod)) == expected
