@@ -90,8 +90,8 @@ _PASTED_PERIODS = re.compile(r"^nr_periods\s+(?P<periods>\d+)")
 class Facts:
     """The facts of one attempt of one container.
 
-    ``source``: where the evidence came from (a path, for a bundle), or None; ``lines``: the kept log lines in order (dicts of documents.line); ``matches``: list of ``(line, Match)`` with the
-    strongest catalogue row of each line that has one.
+    ``source``: where the evidence came from (a path, for a bundle), or None; ``lines``: the kept log lines in order (dicts
+    of documents.line); ``matches``: list of ``(line, Match)`` with the strongest catalogue row of each line that has one.
     """
 
     def __init__(self, pod, container, attempt, node=None, sisters=(), source=None):

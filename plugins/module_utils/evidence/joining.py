@@ -20,8 +20,6 @@ from .pods import parse_time
 
 # How far apart the clock of a log's first line and of its container's start may be.
 _NEAR = timedelta(seconds=120)
-# A version line this early shows that a log begins where the engine began.
-_FIRST_LINES = 20
 
 
 class Log(NamedTuple):
@@ -144,9 +142,7 @@ def _join(attempts, log):
 
 def _set(item, excerpt):
     item["log"] = excerpt
-    # Python and vLLM import for longer than the few seconds that the times may differ; the version line is proof.
-    begins = any(line["line"] <= _FIRST_LINES and "version" in line["text"] for line in excerpt["arguments"])
-    excerpt["complete"] = True if begins else completeness(excerpt, item["started_at"])
+    excerpt["complete"] = completeness(excerpt, item["started_at"])
 
 
 def _target(attempts, log):

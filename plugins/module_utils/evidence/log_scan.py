@@ -210,12 +210,19 @@ _SHAPE_CHARACTERS = 400
 _PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
 
+# A version line this early shows that the log begins where the engine began.
+_FIRST_LINES = 20
+
+
 def completeness(excerpt, started_at):
-    """Whether the excerpt's log reaches back to the attempt's start: first line no later than 5 s after it.
+    """Whether the excerpt's log reaches back to the attempt's start: first line no later than 5 s after it, or vLLM's
+    version line among the first lines (importing Python, torch and vLLM takes longer than 5 s by itself).
 
     excerpt: from ``LogScanner.close``; started_at: RFC 3339 or None. None when either time is unknown. vLLM's
     own stamps have neither year nor time zone: they can confirm, but never deny.
     """
+    if any(line["line"] <= _FIRST_LINES and "version" in line["text"] for line in excerpt["arguments"]):
+        return True
     start = _time(started_at)
     printed = excerpt.get("first_time")
     if start is None or not printed or not excerpt.get("readable"):

@@ -4,12 +4,21 @@
 
 from __future__ import annotations
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose_pod
 from evidence_samples import excerpt, oom_text, pod_with
 
+from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose_pod
+
 NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
-DIFF = [{"container": "vllm", "field": "args", "before": "--max-model-len 8192", "after": "--max-model-len 32768", "why": None}]
+DIFF = [
+    {
+        "container": "vllm",
+        "field": "args",
+        "before": "--max-model-len 8192",
+        "after": "--max-model-len 32768",
+        "why": None,
+    }
+]
 
 
 def workload(revision="b", managers=()):

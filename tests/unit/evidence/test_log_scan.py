@@ -475,6 +475,13 @@ def test_completeness(first, started, complete):
     assert completeness(dict(documents.log(), first_time=first), started) is complete
 
 
+@pytest.mark.parametrize(("line", "complete"), [(3, True), (400, False)])
+def test_an_early_version_line_shows_a_whole_log(line, complete):
+    arguments = [documents.line(line, "vLLM API server version 0.11.0")]
+    excerpt = dict(documents.log(), first_time="2026-01-01T00:00:40Z", arguments=arguments)
+    assert completeness(excerpt, "2026-01-01T00:00:00Z") is complete
+
+
 def test_completeness_of_an_unread_log_is_unknown():
     excerpt = dict(documents.log(readable=False), first_time="2026-01-01T00:00:00Z")
     assert completeness(excerpt, "2026-01-01T00:00:00Z") is None
