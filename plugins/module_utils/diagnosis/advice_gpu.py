@@ -329,6 +329,13 @@ def kv_bytes_too_large(facts, judged):
 # -- GPU: somebody else, or the start-up check ------------------------------------------------------------------------
 
 
+def _drop_page_cache(facts):
+    """On unified memory the page cache of an earlier load counts as used GPU memory."""
+    if not facts.unified:
+        return []
+    return [action("drop_page_cache", "the weight files of an earlier load sit in the same memory")]
+
+
 def gpu_free_below_util(facts, judged):
     groups = groups_of(judged)
     free, total, asked = (number_of(groups, name) for name in ("free", "total", "requested"))
@@ -349,6 +356,7 @@ def gpu_free_below_util(facts, judged):
         explanation,
         STEP_GPU,
         [
+            *_drop_page_cache(facts),
             action(
                 "free_gpu",
                 "the memory in use before the start belongs to somebody else, often the previous container",
@@ -831,6 +839,11 @@ def unified(facts, judged):
         STEP_GPU,
         [
             lower,
+            *(
+                _drop_page_cache(facts)
+                if judged.match and judged.match.signature.id == "free_below_desired"
+                else []
+            ),
             flag_change(
                 "--speculative-config", "decrease", "a smaller drafter takes less of the shared memory"
             )

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..quantities import GIB, MIB, to_gi
 from .advice_parts import (
     MEMORY_LIMIT,
@@ -66,6 +68,9 @@ def nccl_gpu_oom(facts, judged):
     )
 
 
+_NVLS = re.compile(r"nvls|NVLS|NVLink SHARP")
+
+
 def _interfaces(signature):
     """Which interface the ranks use, when it is what they could not find or reach."""
     if signature != "nccl_no_interface":
@@ -84,7 +89,7 @@ def nccl_not_memory(facts, judged):
         NOT_LIMIT,
         k8s_change("volumes.shm.sizeLimit", "increase", "no shared-memory segment failed"),
     ]
-    if signature in ("nvls_bind_failed", "nvls_bind_out_of_memory"):
+    if signature == "nvls_bind_failed" or facts.mentions(_NVLS):
         return Advice(
             "NVLink SHARP could not bind its multicast memory, for a reason of the fabric's state, not for want of memory.",
             STEP_NCCL,

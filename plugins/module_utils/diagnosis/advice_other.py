@@ -465,22 +465,24 @@ def not_memory_hang(facts, judged):
             rejected,
             settle,
         )
+    waiting = [
+        env_change(
+            "VLLM_RINGBUFFER_WARNING_INTERVAL",
+            "set",
+            "a compilation of over a minute prints it once a minute",
+            "120",
+        ),
+        k8s_change(
+            "startupProbe", "increase", "the start must be allowed to take as long as compilation needs"
+        ),
+    ]
+    search = action("read_earlier_log", "if it goes on for minutes: which rank fell silent first, and why?")
     return Advice(
         "Processes wait for each other: the 'blocks' in the message are slots of a small ring buffer, not space. A long compilation, "
         "or a peer that hangs or died, is behind it.",
         STEP_EXIT_1,
-        [
-            env_change(
-                "VLLM_RINGBUFFER_WARNING_INTERVAL",
-                "set",
-                "a compilation of over a minute prints it once a minute",
-                "120",
-            ),
-            k8s_change(
-                "startupProbe", "increase", "the start must be allowed to take as long as compilation needs"
-            ),
-            action("read_earlier_log", "if it goes on for many minutes: which rank fell silent first?"),
-        ],
+        # Once the server came up, it was a compilation; else a silent rank is the first thing to look for.
+        [*waiting, search] if facts.serving_seen else [search, *waiting],
         [*rejected, action("restart_pod", "compilation would begin again")],
         [*settle, "does it end by itself?"],
     )

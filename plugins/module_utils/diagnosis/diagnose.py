@@ -172,11 +172,36 @@ def _finding(facts, judged):
         evidence=list(judged.proofs),
         explanation=explanation,
         runbook=advice.runbook,
-        recommend=[dict(item, command=command_for(item, pod, container)) for item in advice.recommend],
+        recommend=[
+            dict(item, command=command_for(item, pod, container))
+            for item in advice.recommend
+            if not in_force(facts, item)
+        ],
         rejected=list(advice.rejected),
         would_settle=[] if confidence == "certain" else _unique(settle),
         check=checks(pod, container, judged.proofs, facts.source),
     )
+
+
+def in_force(facts, change):
+    """Whether a recommended flag is as proposed already, or as low as it can get."""
+    if change["target"] != "flag":
+        return False
+    current = facts.setting(change["name"].lstrip("-").replace("-", "_"))
+    if current is None:
+        return False
+    if change["direction"] == "add":
+        return current is True
+    if change["direction"] == "set":
+        return change["value"] is not None and str(current) == str(change["value"])
+    if change["direction"] != "decrease" or isinstance(current, (bool, str, list, dict)):
+        return False
+    lowest = (
+        change["value"]
+        if isinstance(change["value"], (int, float))
+        else (1 if isinstance(current, int) else 0)
+    )
+    return current <= lowest
 
 
 def _sentence(reason):

@@ -8,7 +8,7 @@ import re
 
 from ..documents import log_lines
 from ..engine import defaults, settings, versions
-from ..quantities import GIB, parse_quantity, parse_size, quantity_bytes
+from ..quantities import GIB, MIB, parse_quantity, parse_size, quantity_bytes
 from . import deaths, signatures
 
 _MULTIMODAL_NAME = re.compile(
@@ -29,7 +29,20 @@ _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORC
 # Functions in a traceback that say where a start-up stood: the innermost known one decides (vLLM V0 and V1).
 _FRAME_PHASES = (
     (("wake_up", "create_and_map"), "serving"),
-    (("capture_model", "capture_graph", "_capture_cudagraphs", "graph_capture", "capture"), "graph_capture"),
+    (
+        (
+            "capture_model",
+            "warm_up_model",
+            "capture_graph",
+            "_capture_cudagraphs",
+            "graph_capture",
+            "capture",
+            "capture_begin",
+            "capture_end",
+            "graph",
+        ),
+        "graph_capture",
+    ),
     (("_dummy_sampler_run", "_dummy_pooler_run", "compile_or_warm_up_model", "kernel_warmup"), "warmup"),
     (
         (
@@ -66,6 +79,10 @@ _FRAME_PHASES = (
             "_get_prompt_logprobs_dict",
             "compute_logprobs",
             "step",
+            "step_async",
+            "engine_step",
+            "run_engine_loop",
+            "_run_workers_async",
             "add_request",
             "generate",
         ),
@@ -73,13 +90,21 @@ _FRAME_PHASES = (
     ),
     (("init_device", "init_worker_distributed_environment", "init_distributed_environment"), "load"),
 )
-_SERVING_LINE = re.compile(r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/')
+_SERVING_LINE = re.compile(
+    r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/|Exception in ASGI application'
+)
+# Function names in a pasted traceback, whatever became of its prefixes: "in NAME" of a frame, ".NAME(" of its source line.
+_TRACEBACK_NAME = re.compile(r"line \d+, in (\w+)|\.(\w+)\(")
+_LISTED_ALLOCATOR = re.compile(r"^(?:export )?(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)=(\S+)")
+# Terminals wrap at 80 columns and more; the prefix of the line is gone from its text.
+_WRAPPED_FROM = 60
 _SOURCE_LINE = re.compile(r"\s*(?:raise|assert|return|self\.\w+\(|super\()")
 _ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNORECASE)
 _PASTED_COUNTER = re.compile(
     r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
 )
 _PASTED_SMI = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
+_MEM_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 _PASTED_CPU_MAX = re.compile(r"^cpu\.max[ :=]+(?P<quota>\d+)\s+(?P<period>\d+)")
 _PASTED_THROTTLED = re.compile(
     r"throttled_periods(?:_total)?.{0,80}?(?:~|=|≈|:)\s*(?P<share>[01](?:\.\d+)?)\b|nr_throttled\s+(?P<throttled>\d+)"
@@ -165,6 +190,10 @@ class Facts:
             value = self.env(name)
             if value:
                 return name, str(value)
+        for line in self.lines:
+            listed = _LISTED_ALLOCATOR.match(line["text"])
+            if listed:
+                return listed.group(1), listed.group(2)
         return None, ""
 
     @property
@@ -221,6 +250,14 @@ class Facts:
         """Memory of one GPU in bytes: as the log says, else as the node's labels say, or None."""
         logged = self.number("gpu_total")
         return logged if logged is not None else (self.node.get("gpu") or {}).get("memory_bytes")
+
+    @property
+    def gpu_used_samples(self):
+        """Bytes of GPU memory in use in the order of the pasted nvidia-smi lines of one card's size; empty when cards differ."""
+        pairs = [pair for line in self.lines for pair in _PASTED_SMI.findall(line["text"])]
+        return (
+            [int(used) * MIB for used, _total in pairs] if len({total for _used, total in pairs}) == 1 else []
+        )
 
     @property
     def gpu_used_seen(self):
@@ -295,6 +332,21 @@ class Facts:
         """The last phase before the shutdown, or ``unknown``."""
         return next((phase for _start, phase in reversed(self.phases) if phase != "shutdown"), "unknown")
 
+    def traceback_phase(self, line):
+        """The phase that the traceback of ``line`` shows: its own frames, else what stands just before and after it."""
+        phase = frame_phase(line.get("frames"))
+        if phase:
+            return phase
+        names = [
+            {"function": name}
+            for other in self.lines
+            if line["line"] - 40 <= other["line"] <= line["line"] + 30
+            for pair in _TRACEBACK_NAME.findall(other["text"])
+            for name in pair
+            if name
+        ]
+        return frame_phase(names)
+
     def near(self, line, before=12):
         """The texts of ``line``, of the lines just before it, of its context and its frames, as one string to search in."""
         around = [
@@ -327,6 +379,15 @@ class Facts:
                 if counters.get(name) is None and size is not None:
                     counters[name] = int(size)
         return {name: value for name, value in counters.items() if value is not None}
+
+    @property
+    def mem_available(self):
+        """The host's available memory in bytes by a pasted /proc/meminfo, or None."""
+        for line in self.lines:
+            found = _MEM_AVAILABLE.match(line["text"].strip())
+            if found:
+                return int(found.group(1)) * 1024
+        return None
 
     @property
     def throttled_share(self):
@@ -375,11 +436,30 @@ def _matches(lines):
 
     A traceback quotes the code that raises, message included: the exception's own line is the better witness.
     """
-    matched = [(line, row) for line in lines for row in [signatures.best(line["text"])] if row]
-    said = [(line, row) for line, row in matched if not _SOURCE_LINE.match(line["text"])]
-    known = {row.signature.id for _line, row in said}
-    quoted = [item for item in matched if item[1].signature.id not in known]
-    return sorted(said + [item for item in quoted if item not in said], key=lambda item: item[0]["line"])
+    matched = []
+    for line, following in zip(lines, [*lines[1:], None]):
+        row = signatures.best(line["text"]) or _rejoined(line, following)
+        if row:
+            matched.append((line, row))
+    known = {row.signature.id for line, row in matched if not _SOURCE_LINE.match(line["text"])}
+    return [
+        (line, row)
+        for line, row in matched
+        if not _SOURCE_LINE.match(line["text"]) or row.signature.id not in known
+    ]
+
+
+def _rejoined(line, following):
+    """The match of a message that a terminal or a chat has broken in two, or None."""
+    if following is None or len(line["text"]) < _WRAPPED_FROM or following["line"] != line["line"] + 1:
+        return None
+    if (
+        following.get("level")
+        or following.get("origin")
+        or following.get("process") not in (None, line.get("process"))
+    ):
+        return None
+    return signatures.best(line["text"] + following["text"])
 
 
 def frame_phase(frames):

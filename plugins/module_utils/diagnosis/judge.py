@@ -292,7 +292,8 @@ def _signal_or_exit(facts):
                 "possible",
                 "the container was killed with SIGKILL, and nothing shows by whom",
                 phase=_seen_phase(facts),
-                memory="unknown",
+                # A shell prints "Killed" for its child: then it was no signal to the container as a whole.
+                memory="host" if any(line["text"].strip() == "Killed" for line in facts.lines) else "unknown",
             ),
             "trigger",
             proofs,
@@ -346,7 +347,7 @@ def _hints(facts):
 
 def _quiet_conditions(facts):
     """What explains a pod that did not fail by itself, or a failure that left nothing but an exit code."""
-    for ask in (_throttled, _page_cache, _mig_defaults):
+    for ask in (_throttled, _page_cache, _gpu_growth, _mig_defaults):
         found = ask(facts)
         if found is not None:
             return found
@@ -411,6 +412,17 @@ def _page_cache(facts):
         "trigger",
         [proof("cgroup", _object(facts), text)],
         None,
+    )
+
+
+def _gpu_growth(facts):
+    """Samples of nvidia-smi that rise while the engine serves: memory outside the KV cache, which is allocated once."""
+    used = facts.gpu_used_samples
+    if len(used) < 3 or not facts.serving_seen or used != sorted(used) or used[-1] < 1.1 * used[0]:
+        return None
+    text = f"GPU memory in use rose from {show_bytes(used[0])} to {show_bytes(used[-1])} over {len(used)} samples"
+    return Judged(
+        verdict("serving_gpu_growth", "possible", text), "trigger", [proof("log", _object(facts), text)], None
     )
 
 

@@ -28,6 +28,8 @@ _BY_PHASE = {
     "serving": "serving_gpu_oom",
     "unknown": "gpu_weights_oom",
 }
+# An allocation this small is no model: it is the first touch of a device.
+_SMALL = 64 << 20
 _PROCESSING_METHOD = re.compile(r"while processing method '?(\w+)")
 _WAKING = re.compile(r":wake_up\b")
 # The first things a worker does on its device: an OOM there is a card that was full before vLLM came.
@@ -72,7 +74,7 @@ def _known(phase):
 
 def oom_phase(facts, line, numbers):
     """``(phase, confidence)`` of a device out-of-memory line: traceback, then markers, then what the allocator shows."""
-    phase = frame_phase(line.get("frames"))
+    phase = facts.traceback_phase(line)
     if phase:
         return phase, "certain"
     for other in facts.lines:
@@ -135,7 +137,7 @@ def device_oom(facts, line, match):
             )
     if phase == "serving":
         return _serving_oom(facts, line, numbers, confidence, memory)
-    if facts.accelerator in ("tpu", "hpu", "npu"):
+    if facts.accelerator in ("tpu", "hpu"):
         return verdict("accelerator_hbm_oom", confidence, None, phase=phase, numbers=numbers)
     if phase == "kv_init" and frame_phase(line.get("frames")) == "kv_init":
         return verdict(
@@ -165,6 +167,15 @@ def device_oom(facts, line, match):
 
 def _by_numbers(facts, phase, numbers, memory):
     """What the numbers of the message alone decide, or None."""
+    empty = (
+        not numbers.get("allocated") and not numbers.get("reserved") and numbers.get("allocated") is not None
+    )
+    if empty and numbers.get("tried") and numbers["tried"] <= _SMALL and not numbers.get("free"):
+        if facts.accelerator == "xpu":
+            reason = "the first allocation was refused, and the process holds nothing"
+            return verdict("false_oom_driver", "likely", reason, phase=_known(phase), numbers=numbers)
+        reason = "the first allocation was refused while the process held nothing: somebody else has the card"
+        return verdict("gpu_held_by_other", "likely", reason, phase=_known(phase), numbers=numbers)
     if refused_with_room(numbers) and not numbers.get("allowed") and not fragmented(numbers):
         return verdict(
             "false_oom_driver",
@@ -333,13 +344,16 @@ def _books_neighbours(facts):
 
 
 def _unexplained(facts):
-    """Whether weights and activation leave at least two fifths of the budget that the KV cache did not get."""
+    """Whether weights and activation leave at least three quarters of the budget that the KV cache did not get."""
     total, weights = facts.gpu_total, facts.number("weights")
     if total is None or weights is None:
         return False
+    # An nvidia-smi table beside the log says it outright.
+    if any(used - weights > 0.1 * total for used in facts.gpu_used_samples):
+        return True
     budget = total * facts.utilization
     explained = weights + (facts.number("activation_peak") or 0) + max(facts.number("kv_available") or 0, 0)
-    return budget - explained > 0.4 * budget
+    return budget - explained > 0.75 * budget
 
 
 def device_not_as_expected(facts, line, match):
@@ -355,13 +369,13 @@ def device_not_as_expected(facts, line, match):
 
 def free_below_desired(facts, line, match):
     if facts.unified:
-        return verdict(
-            "unified_memory_accounting",
-            "likely",
-            "GPU and host share this memory: page cache and other processes of the host count as used",
-            phase="load",
-        )
-    return verdict("gpu_free_below_util", "certain", None, memory=None)
+        reason = "GPU and host share this memory: page cache and other processes of the host count as used"
+        available, asked = facts.mem_available, match.groups.get("requested")
+        if available is not None and asked and available >= float(asked) * GIB:
+            reason = f"the host could give {show_bytes(available)}, but page cache counts as used where free memory is read"
+            return verdict("unified_memory_accounting", "likely", reason, phase="load")
+        return verdict("gpu_free_below_util", "certain", reason, memory="unified")
+    return verdict("gpu_free_below_util", "certain", None)
 
 
 # -- NCCL -------------------------------------------------------------------------------------------------------------
@@ -417,6 +431,9 @@ def offload_pool(facts):
     size = facts.number_setting("swap_space")
     if size and v0 and (facts.given("swap_space") is not None or facts.version is not None):
         pools.append((size * GIB * facts.tensor_parallel, "swap_space"))
+    size = _lmcache_size(facts)
+    if size:
+        pools.append((size * GIB * facts.world_size, "LMCACHE_MAX_LOCAL_CPU_SIZE"))
     if facts.given("kv_transfer_config") is not None or facts.said("offload_pool"):
         found = facts.first("offload_pool")
         size = found and found[1].groups.get("size")
@@ -424,6 +441,22 @@ def offload_pool(facts):
             unit = 10**9 if found[1].groups["unit"] == "GB" else 1 << 20
             pools.append((float(size) * unit, "KV offload region"))
     return max(pools) if pools else (0, None)
+
+
+_LMCACHE_SIZE = re.compile(r"max_local_cpu_size'?\W+([\d.]+)")
+
+
+def _lmcache_size(facts):
+    """LMCache's local CPU pool in GiB for each rank, by the environment or its own log line, or None."""
+    value = facts.env("LMCACHE_MAX_LOCAL_CPU_SIZE")
+    for line in facts.lines:
+        found = _LMCACHE_SIZE.search(line["text"])
+        if found and value is None:
+            value = found.group(1)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def host_cause(facts, phase=None, numbers=None):
@@ -451,7 +484,8 @@ def host_cause(facts, phase=None, numbers=None):
             phase=_known(phase) if phase in ("profile", "warmup", "graph_capture") else "warmup",
         )
     pinned = usage and memory.get("shmem") and memory["shmem"] >= 0.5 * usage
-    large = pool and ((limit and pool >= 0.5 * limit) or (not limit and facts.given(pool_name) is not None))
+    chosen = pool_name != "swap_space" or facts.given("swap_space") is not None
+    large = pool and (pool >= 0.5 * limit if limit else chosen)
     if pool_name and (pinned or large) and phase != "serving":
         return verdict(
             "host_oom_offload",
@@ -494,7 +528,7 @@ def host_alloc(facts, line, match):
 
 def ray_memory_monitor(facts, line, match):
     """Ray's monitor is the messenger: while loading, the cause is the load; later it is the monitor's threshold."""
-    phase = facts.phase_at(line["line"])
+    phase = facts.traceback_phase(line) or facts.phase_at(line["line"])
     # Ray versions of vLLM print little: an engine that was initialising and never announced a server was loading.
     if phase in ("load", "profile", "kv_init") or (phase == "unknown" and not facts.serving_seen):
         return verdict(

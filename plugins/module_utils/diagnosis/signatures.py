@@ -264,6 +264,15 @@ SIGNATURES = (
         source="vllm 3.5",
     ),
     _row(
+        "kv_available_negative",
+        "context",
+        r"Available KV cache memory: -[\d.]+ GiB",
+        cause="kv_no_blocks",
+        phase="kv_init",
+        versions="0.9.1-0.33",
+        source="vllm 0.3, 4.2",
+    ),
+    _row(
         "auto_fit_impossible",
         "root",
         r"Cannot auto-fit max_model_len: not enough GPU memory",
@@ -384,7 +393,7 @@ SIGNATURES = (
     _row(
         "cumem_oom",
         "root",
-        r"CUDA Error: out of memory at \S*cumem_allocator\.cpp",
+        r"CUDA Error: out of memory at \S*cumem_allocator\.cpp|wake_up method failed: .*out of memory",
         cause="sleep_wakeup_oom",
         family="cumem_oom",
         versions="0.7.0-0.33",
@@ -522,6 +531,13 @@ SIGNATURES = (
         source="k8s 10.4",
     ),
     _row(
+        "memory_registration",
+        "root",
+        r"[Ff]ailed to register memory\b.*(?:Cannot allocate memory|\[12\]|errno 12)",
+        cause="memlock_limit",
+        source="Mooncake, UCX",
+    ),
+    _row(
         "nccl_cuda_failure",
         "root",
         r"Cuda failure (?:\d+ )?'(?P<text>(?!out of memory)[^']+)'",
@@ -549,7 +565,7 @@ SIGNATURES = (
     _row(
         "nccl_watchdog_timeout",
         "root",
-        r"Watchdog caught collective operation timeout|NCCL timeout in communicator initialization|"
+        r"Watchdog caught collective operation timeout|Heartbeat monitor timed out|watchdog got stuck for|NCCL timeout in communicator initialization|"
         r"Timeout at NCCL work|wait timeout after \d+ms|Timed out waiting \d+ms for (?:recv|send)",
         cause="nccl_not_memory",
         groups={},
@@ -620,6 +636,8 @@ SIGNATURES = (
         "host_register_pageable",
         "context",
         r"(?:cudaHostRegister|host_register) failed for rank=",
+        cause="host_pin_limit",
+        phase="kv_init",
         versions="0.20-0.33",
         source="vllm 3.12",
     ),
@@ -877,7 +895,8 @@ SIGNATURES = (
         "hbm_exhausted",
         "root",
         r"RESOURCE_EXHAUSTED|Attempting to (?:reserve|allocate) [\d.]+\s?[KMG]i?B? at the bottom of memory|"
-        r"Ran out of memory in memory space hbm|NPU out of memory|HPU out of memory|"
+        r"Ran out of memory in memory space hbm|HPU out of memory|Lack of device memory|"
+        r"Not enough memory for \d+ blocks of KV cache|"
         r"PT_DEVMEM Allocation failed|synStatus \d+.*(?:[Oo]ut of|[Aa]llocat)|Allocation failed for size.*HPU",
         cause="accelerator_hbm_oom",
         source="vllm 3.3; XLA",
@@ -885,7 +904,8 @@ SIGNATURES = (
     _row(
         "device_oom",
         "root",
-        r"^(?!.*more than 1EB)(?:.*?)(?:(?P<api>CUDA|HIP|XPU) out of memory\b|torch(?:\.cuda)?\.OutOfMemoryError|Triton Error \[(?:CUDA|HIP)\]: out of memory|"
+        r"^(?!.*more than 1EB)(?:.*?)(?:(?P<api>CUDA|HIP|XPU|NPU) out of memory\b|torch(?:\.cuda)?\.OutOfMemoryError|"
+        r"Triton Error \[(?:CUDA|HIP)\]: out of memory|"
         r"Allocation was preemptively rejected|memory mapping failed with OOM on device)",
         family="device_oom",
         source="vllm 3.20",
@@ -974,7 +994,8 @@ SIGNATURES = (
     _row(
         "compiler_killed",
         "root",
-        r"Killed signal terminated program|(?:nvcc|cicc|ptxas|cc1plus)\b.{0,40}\bKilled\b|died due to signal 9",
+        r"FAILED: \[code=(?:137|9)\]|\bninja\b.{0,400}exit status (?:137|-9)|Killed signal terminated program|"
+        r"(?:nvcc|cicc|ptxas|cc1plus)\b.{0,40}\bKilled\b|died due to signal 9",
         cause="host_oom_compile",
         source="gcc, nvcc",
     ),
@@ -1037,7 +1058,8 @@ SIGNATURES = (
         r"Failed to infer device type|No CUDA GPUs are available|No devices were found|"
         r"no CUDA-capable device is detected|libcuda\.so\.1: cannot open shared object|"
         r"World size \(\d+\) is larger than the number of available GPUs|"
-        r"is not supported for GPU|Bfloat16 is only supported on GPUs|must be divisible by tensor parallel size|exceeds the total number of available GPUs|"
+        r"is not supported for GPU|Bfloat16 is only supported on GPUs|must be divisible by tensor parallel size|"
+        r"doesn't support querying the available free memory|exceeds the total number of available GPUs|"
         r"unrecognized arguments:|error: argument|ValidationError: \d+ validation error",
         cause="not_memory_config",
         phase="load",

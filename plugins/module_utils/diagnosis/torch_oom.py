@@ -22,7 +22,12 @@ _ALLOWED = re.compile(rf"{_SIZE} allowed;")
 _ALLOCATED = re.compile(rf"Of the allocated memory {_SIZE} is allocated by PyTorch")
 _POOLS = re.compile(rf"with {_SIZE} allocated in private pools")
 _RESERVED = re.compile(rf"(?:and|,) {_SIZE} is reserved by PyTorch but unallocated")
-_DEVICE = re.compile(r"\b(CUDA|HIP|XPU|NPU|HPU) out of memory|GPU (\d+) has")
+# torch up to 2.0 and torch_npu: (GPU 0; 23.69 GiB total capacity; 21.94 GiB already allocated; 12.12 MiB free; 22.21 GiB
+# reserved in total by PyTorch)
+_OLD_TOTAL = re.compile(rf"{_SIZE} total capacity")
+_OLD_ALLOCATED = re.compile(rf"{_SIZE} already allocated")
+_OLD_FREE = re.compile(rf"{_SIZE} free;")
+_OLD_RESERVED = re.compile(rf"{_SIZE} reserved in total by PyTorch")
 
 # A process smaller than this beside ours is a CUDA context, not a tenant.
 _CONTEXT_ONLY = GIB
@@ -39,7 +44,7 @@ def parse_oom(text):
     ``processes`` is a list of ``{pid, used}``; a number that the text lacks is None. Returns None for a text that
     carries no number at all.
     """
-    numbers = {
+    numbers = _old_numbers(text) or {
         "tried": _first_size(_TRIED, text),
         "total": _first_size(_TOTAL, text),
         "free": _first_size(_FREE, text),
@@ -49,7 +54,7 @@ def parse_oom(text):
         "pools": _first_size(_POOLS, text),
         "reserved": _first_size(_RESERVED, text),
     }
-    total = numbers["total"]
+    total = numbers.get("total")
     # Some drivers print 17179869184.00 GiB for their own process: no number at all.
     if numbers["own"] is not None and total is not None and numbers["own"] > 2 * total:
         numbers["own"] = None
@@ -59,6 +64,23 @@ def parse_oom(text):
     if not numbers["processes"] and all(value is None for value in numbers.values() if value != []):
         return None
     return numbers
+
+
+def _old_numbers(text):
+    """The numbers of the older wording, or None. What PyTorch has reserved in total stands for our own use, but for the context."""
+    reserved, allocated = _first_size(_OLD_RESERVED, text), _first_size(_OLD_ALLOCATED, text)
+    if reserved is None:
+        return None
+    return {
+        "tried": _first_size(_TRIED, text),
+        "total": _first_size(_OLD_TOTAL, text),
+        "free": _first_size(_OLD_FREE, text),
+        "own": reserved + _CONTEXT_ONLY,
+        "allowed": None,
+        "allocated": allocated,
+        "pools": None,
+        "reserved": None if allocated is None else reserved - allocated,
+    }
 
 
 def held_by_others(oom):

@@ -1,0 +1,200 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Score the verdicts of ``classify.py`` against what the case files expect.
+
+    score.py                  the shared cases (../shared/cases beside the checkout, or $VLLM_OOM_CASES) and our own
+    score.py --cases FILE     another case file
+    score.py --verdicts FILE  verdicts that are already there, instead of running classify.py
+    score.py -v               what went wrong, case by case
+    score.py --check          exit 1 when a figure is below the floor in floors.json
+
+Five figures per file: the cause is right; ``is_memory`` is right; the memory is right; no change is recommended that
+the case lists as wrong; a right change is among the first two recommended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import answers
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FLOORS = HERE / "floors.json"
+SHARED_CASES = ROOT.parent / "shared" / "cases"
+# The case file of the classification inside the folder of cases.
+CLASSIFICATION = "oom_dev.jsonl"
+# Cases of our own, from the fact sheets and other public reports.
+OWN_CASES = HERE / "extra_cases.jsonl"
+
+# Figure -> what it counts.
+FIGURES = {
+    "cause": "cause right",
+    "is_memory": "memory or not: right",
+    "memory": "which memory: right",
+    "no_wrong_change": "no change recommended that the case lists as wrong",
+    "right_change": "a right change among the first two recommended",
+}
+
+
+def recommended_wrong(changes, wrong):
+    """The recommended ``changes`` that one of the parsed patterns in ``wrong`` forbids."""
+    found = []
+    for position, change in enumerate(changes):
+        for pattern in wrong:
+            if not answers.matches(pattern, change):
+                continue
+            companions = change.get("with") or [other for other in changes[:2] if other is not change]
+            if pattern["qualifier"] == "alone" and companions:
+                continue
+            if pattern["qualifier"] == "first" and position > 0:
+                continue
+            found.append(change)
+            break
+    return found
+
+
+def compare(case, verdict, table):
+    """``{figure: right or not}`` and the remarks that explain the misses of one case."""
+    right, wrong = answers.answers(case, table)
+    changes = verdict.get("recommend") or []
+    forbidden = recommended_wrong(changes, wrong)
+    first_two = changes[:2]
+    results = {
+        "cause": verdict.get("cause") == case["kind"],
+        "is_memory": verdict.get("is_memory") == case["is_memory"],
+        "memory": verdict.get("memory") == case["which_memory"],
+        "no_wrong_change": not forbidden,
+        "right_change": any(answers.matches(pattern, change) for pattern in right for change in first_two),
+    }
+    remarks = {
+        "cause": f"is {verdict.get('cause')} {verdict.get('causes')}, want {case['kind']}",
+        "is_memory": f"is {verdict.get('is_memory')}, want {case['is_memory']}",
+        "memory": f"is {verdict.get('memory')}, want {case['which_memory']}",
+        "no_wrong_change": f"recommends {show(forbidden)}",
+        "right_change": f"first two are {show(first_two)}, want one of "
+        + ", ".join(answers.show(entry) for entry in (case.get("expected") or {}).get("recommend") or []),
+    }
+    misses = {figure: remarks[figure] for figure, hit in results.items() if not hit}
+    if verdict.get("error"):
+        misses["error"] = verdict["error"]
+    return results, misses
+
+
+def show(changes):
+    return (
+        "; ".join(f"{change['target']} {change['name']} {change['direction']}" for change in changes)
+        or "nothing"
+    )
+
+
+def read_lines(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def classify(path):
+    """The verdicts of ``classify.py`` for a case file."""
+    with Path(path).open("rb") as cases:
+        run = subprocess.run(
+            [sys.executable, str(HERE / "classify.py")], stdin=cases, stdout=subprocess.PIPE, check=True
+        )
+    return [json.loads(line) for line in run.stdout.decode("utf-8").splitlines()]
+
+
+def score(cases, verdicts, table):
+    """``({figure: number right}, {case id: {figure: remark}})``."""
+    by_id = {verdict["id"]: verdict for verdict in verdicts}
+    totals, misses = dict.fromkeys(FIGURES, 0), {}
+    for case in cases:
+        results, remarks = compare(
+            case, by_id.get(case["id"]) or {"error": "no verdict for this case"}, table
+        )
+        for figure, hit in results.items():
+            totals[figure] += hit
+        if remarks:
+            misses[case["id"]] = remarks
+    return totals, misses
+
+
+def print_table(totals, number):
+    print("| measure | right | of |")
+    print("| --- | ---: | ---: |")
+    for figure, meaning in FIGURES.items():
+        print(f"| {meaning} | {totals[figure]} | {number} |")
+
+
+def below_floor(totals, floors):
+    """A sentence for every figure below its floor."""
+    return [
+        f"{figure}: {totals[figure]} is below the floor of {floor} ({FIGURES[figure]})"
+        for figure, floor in floors.items()
+        if totals[figure] < floor
+    ]
+
+
+def shared_case_file():
+    """The shared classification cases, or None where this checkout hasn't got them."""
+    path = Path(os.environ.get("VLLM_OOM_CASES") or SHARED_CASES) / CLASSIFICATION
+    return path if path.is_file() else None
+
+
+def check_floors(path, totals):
+    """The sentences of what is below the floors for the case file ``path``."""
+    floors = json.loads(FLOORS.read_text(encoding="utf-8"))
+    if path.name not in floors:
+        return [f"no floors for {path.name} in {FLOORS}"]
+    return below_floor(totals, floors[path.name])
+
+
+def report(path, options):
+    """Score one case file, print its table; returns the sentences of what is below its floors."""
+    cases = read_lines(path)
+    verdicts = read_lines(options.verdicts) if options.verdicts else classify(path)
+    totals, misses = score(cases, verdicts, answers.read_table())
+    print(f"\n{path.name}\n")
+    print_table(totals, len(cases))
+    if options.verbose:
+        for case_id, remarks in misses.items():
+            print(f"\n{case_id}")
+            for figure, remark in remarks.items():
+                print(f"  {figure}: {remark}")
+    return check_floors(path, totals) if options.check else []
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", type=Path, help="case file to score instead of the shared one and our own")
+    parser.add_argument("--verdicts", type=Path, help="output of classify.py for the file given with --cases")
+    parser.add_argument("--check", action="store_true", help="hold the floors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every miss")
+    options = parser.parse_args(arguments)
+    if options.verdicts and not options.cases:
+        parser.error("--verdicts needs the case file that they belong to: add --cases FILE")
+
+    failures = []
+    paths = [options.cases] if options.cases else [shared_case_file(), OWN_CASES]
+    for path in paths:
+        if path is None:
+            print(
+                f"the shared cases were not checked: no {CLASSIFICATION} in {SHARED_CASES};"
+                " set VLLM_OOM_CASES to the folder of cases",
+                file=sys.stderr,
+            )
+            if os.environ.get("CI") == "true":
+                failures.append("CI needs the shared cases")
+        elif not path.is_file():
+            failures.append(f"no case file {path}")
+        else:
+            failures += report(path, options)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
