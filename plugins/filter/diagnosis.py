@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: diagnosis
 short_description: Say which memory ran out, why, and what to change
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - vllm_runbook maintainers (@vllm-runbook)
 description:

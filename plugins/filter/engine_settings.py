@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: engine_settings
 short_description: Read what a vLLM engine was told
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - vllm_runbook maintainers (@vllm-runbook)
 description:

@@ -246,7 +246,7 @@ def map_right(entry):
     if structured is not None:
         return structured
     text = str(entry.get("k8s") or entry.get("action") or "")
-    named = [f"env {name} *" for name, _ in _ENVIRONMENT.findall(text)]
+    named = [f"env {name} *" for name, _value in _ENVIRONMENT.findall(text)]
     return [*_of_words(text), *named, *(f"flag {flag} {_direction(text)}" for flag in _FLAG.findall(text))]
 
 

@@ -76,7 +76,7 @@ _UNIFIED = re.compile(r"\b(?:GB10|DGX Spark|Strix|Ryzen AI|Jetson|Orin|Thor|MI30
 
 def accelerator_of(text):
     """``(accelerator, unified)`` of a case's word for it, e.g. ``cuda-unified``."""
-    word, _, rest = as_text(text).lower().partition("-")
+    word, _dash, rest = as_text(text).lower().partition("-")
     return (word if word in _ACCELERATORS else None), rest == "unified"
 
 

@@ -32,7 +32,7 @@ EMPTY = """\
 
 def seconds(command, environment):
     start = time.perf_counter()
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
     took = time.perf_counter() - start
     if run.returncode:
         sys.exit(
@@ -51,7 +51,7 @@ def main(rounds=5, bundle=BUNDLE):
         diagnose = [program, "diagnose-oom.yml", "-e", f"vllm_oom_bundle={bundle}"]
         pairs = [
             (seconds(diagnose, environment), seconds([program, str(empty)], environment))
-            for _ in range(rounds + 1)
+            for _round in range(rounds + 1)
         ][1:]
     one, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"one pod from a bundle ({Path(bundle).name}), medians of {rounds} rounds in turn")

@@ -32,7 +32,7 @@ def ordinary_lines(megabytes):
     written = second = 0
     while written < megabytes * 1_000_000:
         lines = []
-        for _ in range(4000):
+        for _line in range(4000):
             client = f"10.{chance.randrange(4)}.{chance.randrange(256)}.{chance.randrange(256)}:{chance.randrange(1024, 65536)}"
             kind = chance.random()
             if kind < 0.72:
@@ -112,7 +112,7 @@ def main(megabytes=300, rounds=5):
     path, tenth = serving_log(megabytes), serving_log(max(megabytes // 10, 1))
     size = path.stat().st_size / 1e6
     run_grep(path)  # the file is in the page cache from here on
-    pairs = [(run_scanner(path), run_grep(path)) for _ in range(rounds)]
+    pairs = [(run_scanner(path), run_grep(path)) for _round in range(rounds)]
     scanner = statistics.median(scan["seconds"] for scan, _grep in pairs)
     whole = statistics.median(scan["whole"] for scan, _grep in pairs)
     grep = statistics.median(seconds for _scan, seconds in pairs)

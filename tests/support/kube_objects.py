@@ -62,10 +62,10 @@ RUNNING = {"running": {"startedAt": "2026-11-30T06:53:00Z"}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
 
 
-def status(name="vllm", state=RUNNING, last=None, restarts=0, ready=False, **more):
+def status(name="vllm", state=None, last=None, restarts=0, ready=False, **more):
     return {
         "name": name,
-        "state": copy.deepcopy(state),
+        "state": copy.deepcopy(state or RUNNING),
         "lastState": copy.deepcopy(last) if last else {},
         "restartCount": restarts,
         "ready": ready,

@@ -30,6 +30,7 @@ from .advice_parts import (
     UTILIZATION,
     Advice,
     action,
+    allocator_variable,
     env_change,
     fixed,
     flag_change,
@@ -207,9 +208,7 @@ def native_crash(facts, judged):
     newer = action("upgrade", "the crash may be fixed in a later version")
     older = action("change_version", "go back if it began with the last change of the image")
     variable, value = facts.allocator_conf
-    recommend = [driver, newer, older]
-    if facts.mentions(_HEAP_CORRUPTED):
-        recommend = [newer, older, driver]
+    recommend = [newer, older, driver] if facts.mentions(_HEAP_CORRUPTED) else [newer, driver, older]
     if facts.mentions(_CUMEM_PROBE):
         recommend = [
             env_change(
@@ -221,6 +220,9 @@ def native_crash(facts, judged):
         ]
     if value:
         recommend.insert(0, env_change(variable, "remove", "allocator settings are known to break starts"))
+    elif not facts.serving_seen and not facts.container.get("env") and recommend[0] is newer:
+        why = "if the container sets it (its environment was not seen): allocator settings are known to break starts"
+        recommend.insert(1, env_change(allocator_variable(facts), "remove", why))
     return Advice(
         "A process crashed in native code. No allocation failed as far as the log shows.",
         STEP_EXIT_1,

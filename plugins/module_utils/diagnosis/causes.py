@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from ..documents import CAUSES
-
 Nature = namedtuple("Nature", "memory is_memory phase")
 
 _GPU = "gpu"
@@ -84,9 +82,6 @@ NATURE = {
     "status_unknown": Nature("unknown", None, "unknown"),
     "headroom_unused": Nature(_GPU, False, "serving"),
 }
-
-# A cause without a nature, or the other way round, is a slip that no test should have to find.
-assert NATURE.keys() == CAUSES.keys()
 
 # The memory on the device itself: where these are the first failure, a later SIGTERM or probe only hides them.
 DEVICE_MEMORY = frozenset(

@@ -778,7 +778,7 @@ def _ends_trace(text):
 
 
 def _has(text, words):
-    return any([word in text for word in words])
+    return any(word in text for word in words)
 
 
 def _is_error(text, message, level):

@@ -559,7 +559,7 @@ NO_MOUNT = shm(mounted=None, medium=None)
     ],
 )
 def test_shm_against_the_parallel_size(options, volume, expected):
-    found = [item for item in findings(options=options, limits=PARALLEL, requests=PARALLEL, shm=volume)]
+    found = findings(options=options, limits=PARALLEL, requests=PARALLEL, shm=volume)
     found = [item for item in found if item["cause"] == "shm_small"]
     if expected is None:
         assert found == []

@@ -30,8 +30,8 @@ def excerpt(errors=0, tail=0, notes=0, numbers=0, width=80, frames=0, context=0)
         documents.line(
             1000 + number,
             f"E{number} " + "é" * width,
-            frames=[dict(frame) for _ in range(frames)],
-            context=[documents.line(900 + number, "c" * width) for _ in range(context)],
+            frames=[dict(frame) for _copy in range(frames)],
+            context=[documents.line(900 + number, "c" * width) for _copy in range(context)],
         )
         for number in range(errors)
     ]
@@ -121,14 +121,16 @@ def test_no_pod_is_larger_than_the_cap(
     errors, tail, notes, width, attempts, side, env, args, value, events, containers
 ):
     one = excerpt(errors=errors, tail=tail, notes=notes, width=width, frames=12, context=5)
-    given_pod = pod([copy.deepcopy(one) for _ in range(attempts)], [copy.deepcopy(one) for _ in range(side)])
+    given_pod = pod(
+        [copy.deepcopy(one) for _copy in range(attempts)], [copy.deepcopy(one) for _copy in range(side)]
+    )
     engine = given_pod["containers"][0]
     engine["env"] = [{"name": f"N{number}", "value": value, "from": None} for number in range(env)]
     engine["args"] = [value] * args
     engine["settings"] = {f"o{number}": {"value": value, "from": "arg", "line": None} for number in range(30)}
     given_pod["labels"] = {f"app.kubernetes.io/{number}": "v" * 63 for number in range(40)}
     given_pod["annotations"] = {"vpaUpdates": value * 3}
-    given_pod["events"] = [documents.event("BackOff", value) for _ in range(events)]
+    given_pod["events"] = [documents.event("BackOff", value) for _copy in range(events)]
     given_pod["containers"] += [
         documents.container(
             f"init-{number}",

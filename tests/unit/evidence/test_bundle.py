@@ -587,7 +587,7 @@ def test_a_large_log_is_read_as_a_stream(tmp_path):
     line = b"INFO 11-24 07:10:04 [loggers.py:123] Engine 000: Avg prompt throughput: 12.3 tokens/s, Running: 3 reqs\n"
     with open(tmp_path / "big.log", "wb") as out:
         out.write((DATA / "plain/kv.log").read_bytes())
-        for _ in range(10):
+        for _block in range(10):
             out.write(line * 10_000)
     tracemalloc.start()
     try:

@@ -115,13 +115,14 @@ def test_init_containers_volumes_and_events():
 
 
 def test_message_of_several_lines_stays_in_its_description():
-    text = """\
+    blank = " "  # kubectl leaves blanks at the ends of lines
+    text = f"""\
 Name:         m-0
 Namespace:    llm
 Status:       Failed
 Reason:       Evicted
-Message:      The node was low on resource: memory. Threshold quantity: 100Mi, available: 73180Ki. 
-IP:           
+Message:      The node was low on resource: memory. Threshold quantity: 100Mi, available: 73180Ki.{blank}
+IP:          {blank}
 Containers:
   vllm:
     Image:          vllm/vllm-openai:v0.10.0

@@ -156,7 +156,7 @@ PREFIXES = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "expected"), PREFIXES, ids=[raw[:40] for raw, _ in PREFIXES])
+@pytest.mark.parametrize(("raw", "expected"), PREFIXES, ids=[raw[:40] for raw, _parts in PREFIXES])
 def test_prefix(raw, expected):
     parts = parse(raw)
     assert (parts["process"], parts["level"], parts["origin"], parts["time"], parts["text"]) == expected

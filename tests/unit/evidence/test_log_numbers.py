@@ -345,7 +345,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), LINES, ids=[text[:50] for text, _ in LINES])
+@pytest.mark.parametrize(("text", "expected"), LINES, ids=[text[:50] for text, _numbers in LINES])
 def test_numbers_of_a_line(text, expected):
     found = {number["name"]: number["value"] for number in numbers_in(text)}
     assert found == expected

@@ -342,10 +342,10 @@ def test_empty_log():
 
 
 def test_progress_bars_with_carriage_returns():
-    bar = "".join(
+    progress = "".join(
         f"\rCapturing CUDA graph shapes:  {n}%|#| {n}/35 [00:01<00:16,  1.96it/s]" for n in range(36)
     )
-    excerpt = scan(f"x\n{bar}\r\n(Worker_TP0 pid=3) half a bar\r(Worker_TP0 pid=3) {OOM}\n")
+    excerpt = scan(f"x\n{progress}\r\n(Worker_TP0 pid=3) half a bar\r(Worker_TP0 pid=3) {OOM}\n")
     assert excerpt["markers"][0]["text"].startswith("Capturing CUDA graph shapes:  35%")
     assert [item["line"] for item in excerpt["errors"]] == [3]
     assert excerpt["errors"][0]["process"] == "Worker_TP0"
@@ -359,7 +359,7 @@ def test_broken_utf8_and_zero_bytes():
 def test_a_line_of_ten_megabytes_is_cut_and_said_so():
     scanner = LogScanner()
     scanner.feed(b"RuntimeError: ")
-    for _ in range(160):
+    for _chunk in range(160):
         scanner.feed(b"x" * 65536)
     scanner.feed(b" end\nValueError: after\n")
     excerpt = scanner.close()

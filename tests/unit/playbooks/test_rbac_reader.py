@@ -12,7 +12,7 @@ import yaml
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.workloads import KINDS
 
 MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "examples" / "rbac-reader.yaml"
-OBJECTS = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
+OBJECTS = yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))["items"]
 ROLES = {
     item["metadata"]["name"]: item["rules"] for item in OBJECTS if item["kind"] in ("Role", "ClusterRole")
 }

@@ -56,7 +56,7 @@ def test_a_pod_takes_at_most_20_lines_of_100_characters(many):
         documents.change(
             "flag", "max_num_seqs", "decrease", 64, why="because " * 30, command="kubectl edit it"
         )
-        for _ in range(many)
+        for _item in range(many)
     ]
     crowded = weights_pod(recommend=changes, rejected=changes, would_settle=["look " * 40] * many)
     crowded["findings"] += [risk_finding(explanation="words " * 60)] * many
@@ -136,7 +136,7 @@ def test_a_risk_is_not_called_a_failure():
     assert shown.startswith("llm/x: cpu_limit_set (possible)\n  The pod runs.\n")
 
 
-_WORDS = st.text(alphabet="abc'\"\\ {}:,$-=/", max_size=60).map(lambda text: shlex.quote(text))
+_WORDS = st.text(alphabet="abc'\"\\ {}:,$-=/", max_size=60).map(shlex.quote)
 
 
 @given(st.lists(_WORDS, min_size=1, max_size=12), st.integers(30, 100))
