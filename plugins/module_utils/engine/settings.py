@@ -96,6 +96,26 @@ def engine_version(image, log_arguments, labels=None):
     return None, None
 
 
+# vLLM's platform names (vllm/platforms) and its config echo's device -> the accelerator of documents.engine.
+_PLATFORM = re.compile(
+    r"detected platform (\w+)|Platform plugin (\w+) is activated|device_config=(?:device\()?'?(\w+)"
+)
+_ACCELERATORS = {"cuda": "cuda", "rocm": "rocm", "tpu": "tpu", "xpu": "xpu", "hpu": "hpu", "cpu": "cpu"}
+_ACCELERATORS.update({"ascend": "npu", "npu": "npu", "habana": "hpu", "gaudi": "hpu"})
+
+
+def engine_accelerator(log_arguments):
+    """The accelerator that the engine says it runs on (``cuda``, ``cpu``, …), or None where its log does not say it.
+
+    log_arguments: the ``arguments`` lines of a log excerpt. The last word counts: a plugin may replace the platform.
+    """
+    found = None
+    for item in log_arguments or ():
+        for names in _PLATFORM.findall(_as_line(item)["text"] or ""):
+            found = _ACCELERATORS.get(next(name for name in names if name).lower(), found)
+    return found
+
+
 def engine_generation(version, settings=None, log_arguments=()):
     """``V0``, ``V1`` or None: by the engine's own line, else by version and VLLM_USE_V1 (vllm-memory 0.2)."""
     for item in log_arguments or ():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from ..documents import log_lines
-from ..engine.settings import engine_settings, engine_version
+from ..engine.settings import engine_accelerator, engine_settings, engine_version
 
 # Design section 2: a pod typically takes up to 16 KiB, never more than 64 KiB.
 TYPICAL_POD_BYTES = 16 << 10
@@ -20,7 +20,7 @@ MAX_POD_BYTES = 64 << 10
 
 
 def finish_container(container, log_excerpts=(), labels=None, config=None):
-    """Fill an engine container's version and settings in place; others are left alone.
+    """Fill an engine container's version, accelerator and settings in place; others are left alone.
 
     log_excerpts: the container's log excerpts, oldest first; the newest that shows arguments counts, since
     an older attempt's start may have been cut off. labels: the pod's. config: a parsed ``--config`` file.
@@ -32,6 +32,10 @@ def finish_container(container, log_excerpts=(), labels=None, config=None):
     )
     version, source = engine_version(container["image"], arguments, labels=labels)
     container["engine"].update(version=version, version_from=source)
+    # The engine knows best: a pod without a GPU resource may run on the CPU, or on a GPU it was not given by name.
+    container["engine"]["accelerator"] = engine_accelerator(arguments) or container["engine"].get(
+        "accelerator"
+    )
     container["settings"] = engine_settings(
         container["command"],
         container["args"],

@@ -133,7 +133,7 @@ def test_absent_cases(tmp_path, capsys, monkeypatch):
     own, floors = tmp_path / "own.jsonl", tmp_path / "floors.json"
     own.write_text(json.dumps(CASE) + "\n", encoding="utf-8")
     floors.write_text(json.dumps({"own.jsonl": {"cause": 1}}), encoding="utf-8")
-    monkeypatch.setattr(score, "OWN_CASES", own)
+    monkeypatch.setattr(score, "OWN_CASES", (own,))
     monkeypatch.setattr(score, "FLOORS", floors)
     monkeypatch.setattr(score, "classify", lambda path: [RIGHT])
     monkeypatch.setenv("VLLM_OOM_CASES", str(tmp_path))

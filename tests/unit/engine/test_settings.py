@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine.settings import (
+    engine_accelerator,
     engine_generation,
     engine_settings,
     uses_v2_runner,
@@ -427,3 +428,19 @@ def test_no_input_is_a_traceback(args, scripts):
     assert isinstance(_settings(args), dict)
     assert isinstance(_settings(scripts, command=("sh", "-c")), dict)
     assert isinstance(_settings([], log_arguments=[f"non-default args: {text}" for text in args]), dict)
+
+
+@pytest.mark.parametrize(
+    ("lines", "accelerator"),
+    [
+        (["INFO 11-18 [__init__.py:216] Automatically detected platform cpu."], "cpu"),
+        (["Automatically detected platform cuda."], "cuda"),
+        (["Platform plugin ascend is activated"], "npu"),
+        (["Initializing a V0 LLM engine (v0.7.2) with config: model='m', device_config=cpu, seed=0"], "cpu"),
+        (["Automatically detected platform cuda.", "Platform plugin ascend is activated"], "npu"),
+        (["vLLM API server version 0.11.0"], None),
+        ([], None),
+    ],
+)
+def test_accelerator_by_the_engines_own_word(lines, accelerator):
+    assert engine_accelerator(lines) == accelerator
