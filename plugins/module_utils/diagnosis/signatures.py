@@ -1019,8 +1019,8 @@ SIGNATURES = (
     _row(
         "crash",
         "root",
-        r"Segfault encountered|Segmentation fault|SIGSEGV|Fatal Python error: (?:Aborted|Segmentation fault|Floating)|"
-        r"SIGABRT received|\(core dumped\)|double free or corruption|malloc\(\): |free\(\): invalid|terminate called after throwing",
+        r"^(?!.*Some common causes include).*?(?:Segfault encountered|Segmentation fault|SIGSEGV|Fatal Python error: (?:Aborted|Segmentation fault|Floating)|"
+        r"SIGABRT received|\(core dumped\)|double free or corruption|malloc\(\): |free\(\): invalid|terminate called after throwing)",
         family="crash",
         source="k8s 1.2",
     ),
