@@ -833,6 +833,22 @@ def unified(facts, judged):
             round(value, 2) if value else None,
             proof="arithmetic" if value else "rule",
         )
+    if judged.match and judged.match.signature.family == "driver_oom" and judged.verdict.phase == "load":
+        return Advice(
+            "GPU and host share one memory here, and the host had none left for the driver when the engine came up: page cache "
+            "counts as used there.",
+            STEP_GPU,
+            [
+                *_drop_page_cache(facts),
+                action("upgrade_driver", "newer drivers and vLLM count reclaimable memory as available"),
+                action("free_gpu", "other processes of the host take from the same memory"),
+            ],
+            [
+                flag_change(UTILIZATION, "decrease", "the engine had not come to its own budget"),
+                k8s_change(MEMORY_LIMIT, "increase", "GPU memory is not charged to the container"),
+            ],
+            ["free -h on the node: available against free"],
+        )
     return Advice(
         "GPU and host share one memory here. What the GPU takes appears neither in the container's memory counters nor reliably in "
         "MemAvailable, and page cache counts against what is free.",

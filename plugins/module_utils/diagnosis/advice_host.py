@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from ..quantities import GIB, show_bytes, to_gi
 from .advice_parts import (
@@ -123,6 +124,9 @@ def _victim(facts):
 
 def host_oom_growth(facts, judged):
     victim = _victim(facts)
+    caches = flag_change(
+        "--mm-processor-cache-gb", "decrease", "that cache exists once per API server and engine"
+    )
     recommend = [
         action("upgrade", "growth of host memory while serving is a leak, and leaks are fixed by versions"),
         action("restart_before_limit", "until then a planned restart costs less than a kill"),
@@ -137,16 +141,12 @@ def host_oom_growth(facts, judged):
                 "the engine core keeps a hash object for every cached block",
             ),
         )
+    if facts.multimodal:
+        recommend.insert(1, caches)
     if facts.given("speculative_config") is not None:
         recommend.append(
             flag_change(
                 "--speculative-config", "remove", "to see whether the growth belongs to speculative decoding"
-            )
-        )
-    if facts.multimodal:
-        recommend.append(
-            flag_change(
-                "--mm-processor-cache-gb", "decrease", "that cache exists once per API server and engine"
             )
         )
     return Advice(
@@ -232,9 +232,15 @@ def host_oom_cpu_backend(facts, judged):
     )
 
 
+_LMCACHE = re.compile(r"lmcache|LMCache|LMCascade", re.IGNORECASE)
+
+
 def host_pin_limit(facts, judged):
     offloaded = facts.given("cpu_offload_gb") is not None
     pools = [flag_change(SWAP, "decrease", "swap space is pinned host memory", 0)]
+    if facts.mentions(_LMCACHE):
+        why = "LMCache pins a pool of that many GB for each rank"
+        pools = [env_change("LMCACHE_MAX_LOCAL_CPU_SIZE", "decrease", why)]
     if offloaded:
         pools = [
             flag_change("--cpu-offload-gb", "decrease", "offloaded weights are pinned host memory"),

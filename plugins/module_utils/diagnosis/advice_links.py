@@ -24,6 +24,7 @@ from .advice_parts import (
     lower_utilization,
     number_of,
 )
+from .commands import in_cluster
 
 # -- NCCL -------------------------------------------------------------------------------------------------------------
 
@@ -147,36 +148,39 @@ def nccl_not_memory(facts, judged):
 # -- /dev/shm ---------------------------------------------------------------------------------------------------------
 
 
-def shm_exhausted(facts, judged):
-    groups = groups_of(judged)
-    leftovers = facts.said("shm_leftovers") or (
-        judged.match and judged.match.signature.family == "tmpfs_refused_pages"
-    )
-    restarted = (facts.restarts or 0) > 0 or facts.attempt.get("reason") == "CrashLoopBackOff"
-    needed = number_of(groups, "needed")
-    if needed and judged.match.signature.groups["needed"] == "bytes":
-        needed /= MIB
-    volume = (facts.pod.get("shm") or {}).get("mounted_at")
+def _grow_shm(facts, needed):
+    """The change that makes /dev/shm large enough for ``needed`` MiB (or the usual segments), its volume's size or a volume."""
     size = "2Gi" if facts.world_size <= 8 else "8Gi"
     if needed:
         size = to_gi(max(needed * MIB * 2, 2 * GIB))
-    grow = (
-        k8s_change(
+    if (facts.pod.get("shm") or {}).get("mounted_at"):
+        return k8s_change(
             "volumes.shm.sizeLimit",
             "increase",
             "the segments of all ranks live there",
             size,
             with_=(MEMORY_LIMIT,),
         )
-        if volume
-        else k8s_change(
-            "volumes.shm",
-            "add",
-            "without a volume /dev/shm has the container runtime's 64 MiB",
-            size,
-            with_=(MEMORY_LIMIT,),
-        )
-    )
+    why = "without a volume /dev/shm has the container runtime's 64 MiB"
+    if not in_cluster(facts.pod):
+        why += "; where there is one already, raise its sizeLimit"
+    return k8s_change("volumes.shm", "add", why, size, with_=(MEMORY_LIMIT,))
+
+
+def _shm_leftovers(facts, judged):
+    """``(seen, likely)``: whether files of earlier runs were seen in /dev/shm, or a restarted container makes them likely."""
+    restarted = (facts.restarts or 0) > 0 or facts.attempt.get("reason") == "CrashLoopBackOff"
+    region = judged.match is not None and judged.match.signature.family == "tmpfs_refused_pages"
+    return facts.said("shm_leftovers") or (region and restarted), restarted
+
+
+def shm_exhausted(facts, judged):
+    groups = groups_of(judged)
+    leftovers, restarted = _shm_leftovers(facts, judged)
+    needed = number_of(groups, "needed")
+    if needed and judged.match.signature.groups["needed"] == "bytes":
+        needed /= MIB
+    grow = _grow_shm(facts, needed)
     clean = [
         action(
             "recreate_pod",
@@ -184,7 +188,13 @@ def shm_exhausted(facts, judged):
         ),
         action("clear_shm", "segments of crashed processes stay there and fill it"),
     ]
+    volume = (facts.pod.get("shm") or {}).get("mounted_at")
     recommend = [*clean, grow] if leftovers or (restarted and volume) else [grow, *clean[:1]]
+    if facts.said("offload_pool") or facts.given("kv_offloading_size") is not None:
+        smaller = flag_change(
+            "--kv-offloading-size", "decrease", "the offload region is made in /dev/shm in its full size"
+        )
+        recommend.insert(2 if leftovers else 1, smaller)
     if leftovers or restarted:
         recommend.append(action("read_earlier_log", "the first crash is what left the files behind"))
     rejected = [

@@ -322,6 +322,10 @@ _CONFIG_CURES = (
         (("flag", "remove", None, "this version does not know the flag"),),
     ),
     (
+        r"invalid literal for int\(\) with base 10: 'GPU-",
+        (("CUDA_VISIBLE_DEVICES", "set", "0", "this version expects a number there, not an identifier"),),
+    ),
+    (
         r"must be divisible by tensor parallel size",
         ((TENSOR_PARALLEL, "set", None, "it must divide the number of attention heads"),),
     ),
@@ -343,7 +347,9 @@ def _config_cures(text):
         if found:
             groups: dict = found.groupdict()
             return [
-                flag_change(groups.get(name, name), direction, why, groups.get(value, value), proof="log")
+                (flag_change if name.startswith("--") or name == "flag" else env_change)(
+                    groups.get(name, name), direction, why, groups.get(value, value), proof="log"
+                )
                 for name, direction, value, why in cures
             ]
     return []
@@ -353,7 +359,18 @@ def not_memory_config(facts, judged):
     signature = judged.match.signature.id if judged.match else None
     text = judged.match.text if judged.match else ""
     base_rejected = [NOT_UTILIZATION, NOT_LIMIT]
-    if signature in ("device_ordinal", "duplicate_gpu") or "larger than the number of available GPUs" in text:
+    if signature == "duplicate_gpu":
+        return Advice(
+            "Two ranks were given the same GPU.",
+            STEP_NCCL,
+            [
+                action("fix_gpu_visibility", "each rank needs a device of its own"),
+                flag_change(TENSOR_PARALLEL, "decrease", "one device a rank", facts.gpus),
+            ],
+            base_rejected,
+            ["nvidia-smi -L in the container: how many devices does it see?"],
+        )
+    if signature in ("device_ordinal",) or "larger than the number of available GPUs" in text:
         gpus = facts.gpus
         have = f" The container has {gpus}." if gpus else ""
         return Advice(

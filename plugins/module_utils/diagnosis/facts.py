@@ -10,12 +10,14 @@ from ..documents import log_lines
 from ..engine import defaults, settings, versions
 from ..quantities import GIB, MIB, parse_quantity, parse_size, quantity_bytes
 from . import deaths, signatures
+from .times import apart
 
 _MULTIMODAL_NAME = re.compile(
     r"(?i)(?:^|[-_/.])(?:vl|vlm|vision|omni|llava|pixtral|internvl|image|video|multimodal|mm|qwen\d*(?:\.\d+)?-?vl|"
     r"minicpm-v|molmo|phi-?\d?-vision|paligemma|ocr)(?:[-_/.\d]|$)"
 )
-_MULTIMODAL_OPTIONS = (
+_MULTIMODAL_LINE = re.compile(r"multi-modal|MM cache hit rate")
+MULTIMODAL_OPTIONS = (
     "limit_mm_per_prompt",
     "mm_encoder_tp_mode",
     "mm_processor_kwargs",
@@ -82,6 +84,9 @@ _FRAME_PHASES = (
             "step_async",
             "engine_step",
             "run_engine_loop",
+            "run_busy_loop",
+            "_process_engine_step",
+            "step_with_batch_queue",
             "_run_workers_async",
             "add_request",
             "generate",
@@ -90,8 +95,21 @@ _FRAME_PHASES = (
     ),
     (("init_device", "init_worker_distributed_environment", "init_distributed_environment"), "load"),
 )
-_SERVING_LINE = re.compile(
-    r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/|Exception in ASGI application'
+# Lines that only one phase prints, beside the markers that the scanner keeps.
+_PHASE_LINES = (
+    (
+        re.compile(r'Avg (?:prompt|generation) throughput|"(?:POST|GET) /v1/|Exception in ASGI application'),
+        "serving",
+    ),
+    (re.compile(r"length used for profiling \(max_num_batched_tokens|Starting profile run"), "profile"),
+)
+# What an engine that was serving prints when it dies; a start that fails has other words.
+_DIED_SERVING = re.compile(
+    r"EngineCore encountered a fatal error|EngineCore encountered an issue|Dumping (?:input data|scheduler)|EngineDeadError|"
+    r"AsyncLLM output_handler failed|failed \(engine dead\)|Background loop has errored"
+)
+_FAILED_START = re.compile(
+    r"[Ii]nitialization failed|failed to start|failed during engine core initialization"
 )
 # Function names in a pasted traceback, whatever became of its prefixes: "in NAME" of a frame, ".NAME(" of its source line.
 _TRACEBACK_NAME = re.compile(r"line \d+, in (\w+)|\.(\w+)\(")
@@ -99,11 +117,13 @@ _LISTED_ALLOCATOR = re.compile(r"^(?:export )?(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF
 # Terminals wrap at 80 columns and more; the prefix of the line is gone from its text.
 _WRAPPED_FROM = 60
 _SOURCE_LINE = re.compile(r"\s*(?:raise|assert|return|self\.\w+\(|super\()")
+_COMPUTING = re.compile(r"(?:^|_)(?:forward|sdpa|attn|attention|mlp|logits)(?:_|$)")
 _ROLLING_UPDATE = re.compile(r"rolling update|Scaled down replica set", re.IGNORECASE)
 _PASTED_COUNTER = re.compile(
     r"^(?P<name>memory\.(?:current|peak|max)|anon|file|shmem)[ :=]+(?P<value>[\d.]+)\s*(?P<unit>[KMGT]?i?B)?\b"
 )
 _PASTED_SMI = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
+_MEMLOCK_TABLE = re.compile(r"Max locked memory\s+(\d+)")
 _MEM_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 _PASTED_CPU_MAX = re.compile(r"^cpu\.max[ :=]+(?P<quota>\d+)\s+(?P<period>\d+)")
 _PASTED_THROTTLED = re.compile(
@@ -211,11 +231,13 @@ class Facts:
     @property
     def multimodal(self):
         """Whether the model takes images, audio or video, by its options, its name or its log."""
-        if any(self.given(name) is not None for name in _MULTIMODAL_OPTIONS):
+        if any(self.given(name) is not None for name in MULTIMODAL_OPTIONS):
             return True
         if _MULTIMODAL_NAME.search(str(self.setting("model") or "")):
             return True
-        return self.said("encoder_budget") or any("multi-modal" in line["text"] for line in self.lines)
+        return self.said("encoder_budget") or any(
+            _MULTIMODAL_LINE.search(line["text"]) for line in self.lines
+        )
 
     # -- device -----------------------------------------------------------------------------------------------------
 
@@ -258,6 +280,19 @@ class Facts:
         return (
             [int(used) * MIB for used, _total in pairs] if len({total for _used, total in pairs}) == 1 else []
         )
+
+    @property
+    def gpu_use_rose(self):
+        """``(first, last)`` bytes of at least three pasted nvidia-smi samples that only rise, by a tenth or more; else None."""
+        used = self.gpu_used_samples
+        rose = len(used) >= 3 and used == sorted(used) and used[-1] >= 1.1 * used[0]
+        return (used[0], used[-1]) if rose else None
+
+    def served_for(self, line):
+        """Seconds from the end of the start-up to ``line`` by the log's own stamps, or the attempt's length, or None."""
+        ready = next((item for item in self.log.get("markers") or [] if item["phase"] == "serving"), None)
+        between = apart(ready.get("time"), line.get("time")) if ready else None
+        return self.death.get("seconds") if between is None else between
 
     @property
     def gpu_used_seen(self):
@@ -311,7 +346,12 @@ class Facts:
     def phases(self):
         """``(line number, phase that runs from there on)`` in log order: the markers, and lines that only a server prints."""
         found = [(marker["line"], marker["phase"]) for marker in self.log.get("markers") or []]
-        found += [(line["line"], "serving") for line in self.lines if _SERVING_LINE.search(line["text"])]
+        found += [
+            (line["line"], phase)
+            for line in self.lines
+            for pattern, phase in _PHASE_LINES
+            if pattern.search(line["text"])
+        ]
         return sorted(found)
 
     def phase_at(self, number):
@@ -324,6 +364,11 @@ class Facts:
         return phase
 
     @property
+    def died_serving(self):
+        """Whether the engine's last words are those of one that was serving, wherever in the log they stand."""
+        return self.mentions(_DIED_SERVING) and not self.mentions(_FAILED_START)
+
+    @property
     def serving_seen(self):
         return any(phase == "serving" for _start, phase in self.phases)
 
@@ -333,19 +378,24 @@ class Facts:
         return next((phase for _start, phase in reversed(self.phases) if phase != "shutdown"), "unknown")
 
     def traceback_phase(self, line):
-        """The phase that the traceback of ``line`` shows: its own frames, else what stands just before and after it."""
-        phase = frame_phase(line.get("frames"))
-        if phase:
-            return phase
-        names = [
+        """The phase that the traceback of ``line`` shows, by its own frames or what stands just before and after it.
+
+        ``compute``: a forward pass, of requests or of the profile run. None: it shows nothing.
+        """
+        own = list(line.get("frames") or [])
+        # With frames of its own only the source lines right above may add to them: the innermost call has no frame yet.
+        before, after = (14, 1) if frame_phase(own) else (40, 30)
+        names = own + [
             {"function": name}
             for other in self.lines
-            if line["line"] - 40 <= other["line"] <= line["line"] + 30
+            if line["line"] - before <= other["line"] <= line["line"] + after
             for pair in _TRACEBACK_NAME.findall(other["text"])
             for name in pair
             if name
         ]
-        return frame_phase(names)
+        phase = frame_phase(names)
+        computing = any(_COMPUTING.search(str(item.get("function") or "")) for item in names)
+        return phase or ("compute" if computing else None)
 
     def near(self, line, before=12):
         """The texts of ``line``, of the lines just before it, of its context and its frames, as one string to search in."""
@@ -379,6 +429,19 @@ class Facts:
                 if counters.get(name) is None and size is not None:
                     counters[name] = int(size)
         return {name: value for name, value in counters.items() if value is not None}
+
+    @property
+    def memlock(self):
+        """The memlock limit in bytes that was pasted into the log (``ulimit -l`` in KiB, or a limits table), or None."""
+        asked = False
+        for line in self.lines:
+            table = _MEMLOCK_TABLE.search(line["text"])
+            if table:
+                return int(table.group(1))
+            if asked and line["text"].strip().isdigit():
+                return int(line["text"]) * 1024
+            asked = "ulimit -l" in line["text"]
+        return None
 
     @property
     def mem_available(self):
@@ -437,8 +500,8 @@ def _matches(lines):
     A traceback quotes the code that raises, message included: the exception's own line is the better witness.
     """
     matched = []
-    for line, following in zip(lines, [*lines[1:], None]):
-        row = signatures.best(line["text"]) or _rejoined(line, following)
+    for number, line in enumerate(lines):
+        row = signatures.best(line["text"]) or _rejoined(line, lines[number + 1 : number + 4])
         if row:
             matched.append((line, row))
     known = {row.signature.id for line, row in matched if not _SOURCE_LINE.match(line["text"])}
@@ -450,16 +513,24 @@ def _matches(lines):
 
 
 def _rejoined(line, following):
-    """The match of a message that a terminal or a chat has broken in two, or None."""
-    if following is None or len(line["text"]) < _WRAPPED_FROM or following["line"] != line["line"] + 1:
-        return None
-    if (
-        following.get("level")
-        or following.get("origin")
-        or following.get("process") not in (None, line.get("process"))
-    ):
-        return None
-    return signatures.best(line["text"] + following["text"])
+    """The match of a message that a terminal or a chat has broken over up to four lines, or None."""
+    text, last = line["text"], line
+    for piece in following[:3]:
+        broken = len(last["text"]) >= _WRAPPED_FROM and piece["line"] == last["line"] + 1
+        own = (
+            piece.get("level")
+            or piece.get("origin")
+            or piece.get("process") not in (None, line.get("process"))
+        )
+        if not broken or own or signatures.best(piece["text"]):
+            return None
+        # A terminal breaks within words, a chat between them.
+        for joined in (text + piece["text"], f"{text} {piece['text']}"):
+            row = signatures.best(joined)
+            if row:
+                return row
+        text, last = text + piece["text"], piece
+    return None
 
 
 def frame_phase(frames):

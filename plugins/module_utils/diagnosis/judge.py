@@ -417,10 +417,10 @@ def _page_cache(facts):
 
 def _gpu_growth(facts):
     """Samples of nvidia-smi that rise while the engine serves: memory outside the KV cache, which is allocated once."""
-    used = facts.gpu_used_samples
-    if len(used) < 3 or not facts.serving_seen or used != sorted(used) or used[-1] < 1.1 * used[0]:
+    if not facts.serving_seen or not facts.gpu_use_rose:
         return None
-    text = f"GPU memory in use rose from {show_bytes(used[0])} to {show_bytes(used[-1])} over {len(used)} samples"
+    first, last = facts.gpu_use_rose
+    text = f"GPU memory in use rose from {show_bytes(first)} to {show_bytes(last)}"
     return Judged(
         verdict("serving_gpu_growth", "possible", text), "trigger", [proof("log", _object(facts), text)], None
     )

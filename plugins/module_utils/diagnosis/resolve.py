@@ -12,7 +12,7 @@ from collections import namedtuple
 
 from ..quantities import GIB, show_bytes
 from .causes import NATURE
-from .facts import frame_functions, frame_phase
+from .facts import MULTIMODAL_OPTIONS, frame_functions, frame_phase
 from .torch_oom import fragmented, held_by_others, parse_oom, refused_with_room
 
 # reason: why this cause and no other, one sentence; numbers: parsed numbers of the message, or None.
@@ -65,6 +65,12 @@ def resolve(facts, line, match):
     return verdict(signature.cause, "certain", None, phase=phase, memory=signature.memory)
 
 
+def _begun_phase(facts, line):
+    """The phase of a line by its traceback, else by the markers before it."""
+    phase = facts.traceback_phase(line)
+    return facts.phase_at(line["line"]) if phase in (None, "compute") else phase
+
+
 def _known(phase):
     return None if phase == "unknown" else phase
 
@@ -75,6 +81,12 @@ def _known(phase):
 def oom_phase(facts, line, numbers):
     """``(phase, confidence)`` of a device out-of-memory line: traceback, then markers, then what the allocator shows."""
     phase = facts.traceback_phase(line)
+    if phase == "compute":
+        # A forward pass: of requests, or of the profile run.
+        marked = facts.phase_at(line["line"])
+        if marked in ("unknown", "load"):
+            marked = "serving" if facts.died_serving else "profile"
+        return marked, "likely"
     if phase:
         return phase, "certain"
     for other in facts.lines:
@@ -84,6 +96,8 @@ def oom_phase(facts, line, numbers):
             if phase:
                 return phase, "certain"
     phase = facts.phase_at(line["line"])
+    if phase in ("unknown", "load") and facts.died_serving:
+        return "serving", "likely"
     # Private pools belong to CUDA graphs: where they exist, capture had begun. From 0.18 on the profile run captures a few.
     pools = (numbers or {}).get("pools")
     early = (
@@ -167,6 +181,15 @@ def device_oom(facts, line, match):
 
 def _by_numbers(facts, phase, numbers, memory):
     """What the numbers of the message alone decide, or None."""
+    tried, total = numbers.get("tried"), numbers.get("total")
+    if tried and total and tried > total and phase in ("unknown", "load"):
+        reason = (
+            f"one allocation of {show_bytes(tried)} is more than the card: a batch or an image, never weights"
+        )
+        return verdict("profile_run_oom", "likely", reason, numbers=numbers)
+    if facts.unified and tried and numbers.get("free") and numbers["free"] > tried:
+        reason = f"{show_bytes(tried)} were refused with {show_bytes(numbers['free'])} shown as free: the host has taken them"
+        return verdict("unified_memory_accounting", "likely", reason, phase=_known(phase), numbers=numbers)
     empty = (
         not numbers.get("allocated") and not numbers.get("reserved") and numbers.get("allocated") is not None
     )
@@ -213,7 +236,12 @@ def _by_numbers(facts, phase, numbers, memory):
 def _serving_oom(facts, line, numbers, confidence, memory):
     one_request = _ONE_LARGE_REQUEST.search(frame_functions(line)) or facts.given("enable_lora")
     tried = (numbers or {}).get("tried")
-    if facts.multimodal and not one_request and (tried is None or tried < GIB):
+    grew = (
+        (facts.served_for(line) or 0) > _LONGEST_START
+        or facts.gpu_use_rose
+        or any(facts.given(name) is not None for name in MULTIMODAL_OPTIONS)
+    )
+    if facts.multimodal and grew and not one_request and (tried is None or tried < GIB):
         return verdict(
             "serving_gpu_growth",
             "likely",
@@ -240,6 +268,11 @@ def driver_oom(facts, line, match):
             f"nvidia-smi shows {facts.gpu_used_seen:.0%} of the card in use",
             phase=_known(facts.phase_at(line["line"])) or "load",
         )
+    if facts.unified and facts.phase_at(line["line"]) in ("unknown", "load"):
+        reason = (
+            "GPU and host share this memory: page cache and other processes of the host leave the driver none"
+        )
+        return verdict("unified_memory_accounting", "likely", reason, phase="load")
     touched = _FIRST_TOUCH.search(frame_functions(line)) and frame_phase(line.get("frames")) in (None, "load")
     if touched or (
         not line.get("frames") and facts.phase_at(line["line"]) == "unknown" and not facts.unified
@@ -367,12 +400,20 @@ def device_not_as_expected(facts, line, match):
     return verdict(match.signature.cause, "certain", None, phase=match.signature.phase)
 
 
+# An idle host leaves at least this share of unified memory free.
+_LEFT_BY_HOST = 2 / 3
+
+
 def free_below_desired(facts, line, match):
     if facts.unified:
         reason = "GPU and host share this memory: page cache and other processes of the host count as used"
         available, asked = facts.mem_available, match.groups.get("requested")
         if available is not None and asked and available >= float(asked) * GIB:
             reason = f"the host could give {show_bytes(available)}, but page cache counts as used where free memory is read"
+            return verdict("unified_memory_accounting", "likely", reason, phase="load")
+        free, total = float(match.groups["free"]), float(match.groups["total"])
+        if free < _LEFT_BY_HOST * total:
+            reason = "over a third of the shared memory was taken before the engine touched it: page cache or the host"
             return verdict("unified_memory_accounting", "likely", reason, phase="load")
         return verdict("gpu_free_below_util", "certain", reason, memory="unified")
     return verdict("gpu_free_below_util", "certain", None)
@@ -459,6 +500,10 @@ def _lmcache_size(facts):
         return None
 
 
+# Seconds after which a container without a log is taken for one that was serving.
+_LONGEST_START = 3600
+
+
 def host_cause(facts, phase=None, numbers=None):
     """Why the host memory of the container ran out: what was going on, and which pool is large.
 
@@ -476,6 +521,9 @@ def host_cause(facts, phase=None, numbers=None):
             "on the CPU backend weights, KV cache and swap space are all host memory",
             phase=_known(phase) or "load",
         )
+    if not facts.engine.get("name") and facts.container.get("role") != "init":
+        reason = "no model is loaded in this container, so its memory grew with what it does"
+        return verdict("host_oom_growth", "possible", reason, phase=_known(phase))
     if facts.mentions(_KERNEL_COMPILER):
         return verdict(
             "host_oom_compile",
@@ -508,6 +556,9 @@ def host_cause(facts, phase=None, numbers=None):
         )
     if phase in ("profile", "warmup", "graph_capture") and facts.mentions(_COMPILING):
         return verdict("host_oom_compile", "possible", "the model was loaded and being compiled", phase=phase)
+    if phase == "unknown" and (facts.death.get("seconds") or 0) > _LONGEST_START:
+        reason = "the container ran for longer than a start takes, so the memory grew while it served"
+        return verdict("host_oom_growth", "possible", reason)
     return verdict(
         "host_oom_load",
         "likely" if phase == "load" else "possible",
@@ -526,11 +577,18 @@ def host_alloc(facts, line, match):
     return host_cause(facts, phase=frame_phase(line.get("frames")) or facts.phase_at(line["line"]))
 
 
+_RAY_THRESHOLD = re.compile(
+    r"exceeds the memory usage threshold|Ray killed this worker|RAY_memory_usage_threshold"
+)
+
+
 def ray_memory_monitor(facts, line, match):
-    """Ray's monitor is the messenger: while loading, the cause is the load; later it is the monitor's threshold."""
-    phase = facts.traceback_phase(line) or facts.phase_at(line["line"])
+    """The monitor names its threshold where it explains itself; where it doesn't, a kill while loading is the load's."""
+    phase = _begun_phase(facts, line)
+    if facts.mentions(_RAY_THRESHOLD):
+        return verdict("ray_memory_monitor", "certain", None, phase=_known(phase))
     # Ray versions of vLLM print little: an engine that was initialising and never announced a server was loading.
-    if phase in ("load", "profile", "kv_init") or (phase == "unknown" and not facts.serving_seen):
+    if phase in ("load", "profile", "kv_init"):
         return verdict(
             "host_oom_load",
             "likely",
@@ -587,6 +645,18 @@ def bus_error(facts, line, match):
         "a bus error is how a full /dev/shm shows to the process that touches a page of it",
         phase=_known(facts.phase_at(line["line"])),
     )
+
+
+# Locked memory below this is a limit that was never raised, not one that pools have used up.
+_USUAL_MEMLOCK = GIB
+
+
+def pin_refused(facts, line, match):
+    """Pinning failed: by the memlock limit where one was seen that is small, else by what the platform allows."""
+    if facts.memlock is not None and facts.memlock < _USUAL_MEMLOCK:
+        reason = f"the memlock limit is {show_bytes(facts.memlock)}"
+        return verdict("memlock_limit", "likely", reason, phase=_known(facts.phase_at(line["line"])))
+    return verdict("host_pin_limit", "likely", None, phase=_known(facts.phase_at(line["line"])))
 
 
 def crash(facts, line, match):
@@ -646,7 +716,18 @@ def interrupted_start(facts, line, match):
     )
 
 
+def invalid_argument(facts, line, match):
+    """CUDA's ``invalid argument``: of a call that pins host memory, of shared expandable segments, or a plain fault."""
+    if _PINNING.search(facts.near(line)):
+        reason = "the failing call pins host memory; its error text is CUDA's"
+        return verdict("host_pin_limit", "likely", reason, phase=_known(facts.phase_at(line["line"])))
+    if "expandable_segments:True" in facts.allocator_conf[1]:
+        return allocation_not_shareable(facts, line, match)
+    return verdict("not_memory_cuda_fault", "possible", None, phase=_known(facts.phase_at(line["line"])))
+
+
 _FAMILIES = {
+    "invalid_argument": invalid_argument,
     "device_oom": device_oom,
     "driver_oom": driver_oom,
     "cumem_oom": cumem_oom,
@@ -672,6 +753,7 @@ _DIRECT = {
     "cublas_alloc": cuda_library,
     "cuda_library_internal": cuda_library_internal,
     "evicted_low_resource": eviction,
+    "pin_refused": pin_refused,
     "nvml_query_refused": device_not_as_expected,
     "duplicate_gpu": device_not_as_expected,
 }

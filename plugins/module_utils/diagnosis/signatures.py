@@ -447,7 +447,7 @@ SIGNATURES = (
         "flashinfer_workspace",
         "root",
         r"Buffer overflow when allocating memory for (?P<buffer>\S+) with size (?P<size>\d+) and alignment \d+, but only "
-        r"(?P<available>\d+) bytes available|Increase the workspace buffer size",
+        r"(?P<available>\d+) bytes available|Increase the workspace buffer size|Out of workspace memory in Aligned\w+",
         cause="kernel_workspace_overflow",
         groups={"size": "bytes", "available": "bytes"},
         source="flashinfer allocator.h",
@@ -455,7 +455,7 @@ SIGNATURES = (
     _row(
         "kernel_out_of_resources",
         "root",
-        r"out of resources?: shared memory, Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+)|"
+        r"out of resources?: shared memory(?:, Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+))?|"
         r"Ran out of memory in memory space (?:vmem|smem)|(?:scoped|vmem|smem)[^\n]{0,40} (?:exceeded|limit)",
         cause="kernel_shared_memory",
         groups={"required": "bytes", "limit": "bytes"},
@@ -624,6 +624,22 @@ SIGNATURES = (
         source="vllm 3.12",
     ),
     _row(
+        "pin_refused",
+        "root",
+        r"Unable to pin host memory|alloc_pinned_ptr|register ptr failed|aclrtHostRegister|"
+        r"cudaHostAlloc\w*.{0,60}(?:fail|error|invalid)",
+        cause="host_pin_limit",
+        source="LMCache, vllm utils",
+    ),
+    _row(
+        "offload_pool_full",
+        "root",
+        r"Failed to allocate memory for tensor\b.*because no memory is available",
+        cause="kv_swap_pool_exhausted",
+        phase="serving",
+        source="LMCache",
+    ),
+    _row(
         "host_register_refused",
         "root",
         r"cudaHostRegister failed: (?P<error>.+)",
@@ -683,7 +699,7 @@ SIGNATURES = (
     _row(
         "shm_insufficient",
         "root",
-        r"Insufficient space in (?P<path>\S+?)(?: for (?P<what>[^:]+))?: (?P<needed>[\d.]+) MiB required, (?P<free>[\d.]+) "
+        r"Insufficient space in (?P<path>\S+?)(?: for (?P<what>[^:]+))?: (?:[\d.]+/)?(?P<needed>[\d.]+) MiB required, (?P<free>[\d.]+) "
         r"MiB free",
         cause="shm_exhausted",
         versions="0.27-0.33",
@@ -864,6 +880,14 @@ SIGNATURES = (
         source="vllm platforms/cuda.py",
     ),
     _row(
+        "gpu_uuid_parsed",
+        "root",
+        r"invalid literal for int\(\) with base 10: '(?P<uuid>GPU-[^']+)'",
+        cause="not_memory_config",
+        phase="load",
+        source="vllm platforms/cuda.py",
+    ),
+    _row(
         "nvml_assert",
         "root",
         r"NVML_SUCCESS == \w+ INTERNAL ASSERT FAILED",
@@ -961,7 +985,8 @@ SIGNATURES = (
         "ray_memory_monitor",
         "root",
         r"exceeds the memory usage threshold|Ray killed this worker|killed due to memory pressure \(OOM\)|"
-        r"Task was killed due to the node running low on memory|ray\.exceptions\.OutOfMemoryError",
+        r"Task was killed due to the node running low on memory|ray\.exceptions\.OutOfMemoryError|"
+        r"To adjust the kill threshold, set the environment variable .?RAY_memory_usage_threshold",
         cause="ray_memory_monitor",
         family="ray_memory_monitor",
         source="vllm 3.20",
@@ -1006,6 +1031,13 @@ SIGNATURES = (
         r"cudaIpc(?:Get|Open)MemHandle.{0,80}(?:invalid argument|not supported)",
         family="allocation_not_shareable",
         source="torch CUDACachingAllocator",
+    ),
+    _row(
+        "cuda_invalid_argument",
+        "root",
+        r"CUDA error: invalid argument",
+        family="invalid_argument",
+        source="CUDA runtime",
     ),
     _row(
         "cuda_fault",
@@ -1060,10 +1092,18 @@ SIGNATURES = (
         r"World size \(\d+\) is larger than the number of available GPUs|"
         r"is not supported for GPU|Bfloat16 is only supported on GPUs|must be divisible by tensor parallel size|"
         r"doesn't support querying the available free memory|exceeds the total number of available GPUs|"
-        r"unrecognized arguments:|error: argument|ValidationError: \d+ validation error",
+        r"unrecognized arguments:|error: argument|UVA is not available",
         cause="not_memory_config",
         phase="load",
         source="vllm platforms",
+    ),
+    _row(
+        "settings_refused",
+        "context",
+        r"ValidationError: \d+ validation error",
+        cause="not_memory_config",
+        phase="load",
+        source="pydantic",
     ),
     _row(
         "model_access",

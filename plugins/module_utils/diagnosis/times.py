@@ -37,6 +37,26 @@ def seconds(stamp):
     return moment.timestamp() - offset + float(f"0.{match.group(7) or 0}")
 
 
+_OWN_STAMP = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+
+
+def apart(earlier, later):
+    """Seconds between two stamps of one log, both RFC 3339 or both vLLM's own (no year), or None; never negative."""
+    first, last = seconds(earlier), seconds(later)
+    if first is None and last is None:
+        first, last = _in_some_year(earlier), _in_some_year(later)
+    if first is None or last is None:
+        return None
+    return last - first if last >= first else None
+
+
+def _in_some_year(stamp):
+    match = _OWN_STAMP.match(stamp) if isinstance(stamp, str) else None
+    return (
+        seconds(f"2024-{match.group(1)}-{match.group(2)} {':'.join(match.groups()[2:])}") if match else None
+    )
+
+
 def lifetime(attempt):
     """How long an attempt ran, in seconds, or None if a time is missing."""
     started, finished = seconds(attempt.get("started_at")), seconds(attempt.get("finished_at"))

@@ -14,6 +14,15 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.advice import ADVICE
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
 
+NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+NO_LENGTH = (
+    "ValueError: To serve at least one request with the models's max seq len (262144), (36.0 GiB KV cache is needed, which is larger "
+    "than the available KV cache memory (6.94 GiB). Based on the available memory, the estimated maximum model length is 50512."
+)
+NOT_FREE = (
+    "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU memory utilization (0.95, 45.01 GiB). "
+    "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
 UTILIZATION = "--gpu-memory-utilization"
 
 
@@ -113,17 +122,167 @@ def test_fixed_kv_size_takes_the_blame_of_a_late_oom():
     assert UTILIZATION in {change["name"] for change in item["rejected"]}
 
 
-# -- rule 4: where the utilization helps, where it harms, where it does nothing ---------------------------------------
+# -- what is left of a log: tracebacks without prefixes, broken lines, last words --------------------------------------
 
-NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
-NO_LENGTH = (
-    "ValueError: To serve at least one request with the models's max seq len (262144), (36.0 GiB KV cache is needed, which is larger "
-    "than the available KV cache memory (6.94 GiB). Based on the available memory, the estimated maximum model length is 50512."
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (['  File "vllm/worker/worker.py", line 125, in warm_up_model'], [], "cudagraph_capture_oom"),
+        (["    with torch.cuda.graph(cudagraph, pool=self.graph_pool):"], [], "cudagraph_capture_oom"),
+        (["    self.model_runner.profile_run()"], [], "profile_run_oom"),
+        (
+            ["    available_gpu_memory = self.model_executor.determine_available_memory()"],
+            [],
+            "profile_run_oom",
+        ),
+        (
+            [],
+            ['  File "vllm/engine.py", line 155, in start', "    self.run_engine_loop()"],
+            "serving_gpu_oom",
+        ),
+        ([], ["EngineCore encountered a fatal error."], "serving_gpu_oom"),
+        ([], ["Dumping input data for V1 LLM engine (v0.11.0) with config: model='m'"], "serving_gpu_oom"),
+        # a forward pass is no loading: of the profile run when the start failed, of requests when the engine served
+        (
+            ['  File "m.py", line 8, in forward'],
+            ["RuntimeError: Engine core initialization failed."],
+            "profile_run_oom",
+        ),
+        (['  File "m.py", line 8, in forward'], ["EngineCore encountered a fatal error."], "serving_gpu_oom"),
+        (
+            ["The sequence length used for profiling (max_num_batched_tokens / max_num_seqs = 1) is"],
+            [],
+            "profile_run_oom",
+        ),
+    ],
 )
-NOT_FREE = (
-    "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU memory utilization (0.95, 45.01 GiB). "
-    "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+def test_phase_without_start_up_lines(before, after, cause):
+    assert trigger(failed([*before, oom_text(), *after]))["cause"] == cause
+
+
+def test_the_innermost_call_decides_even_without_a_frame_of_its_own():
+    texts = ["    self.model_runner.capture_model()", oom_text()]
+    assert trigger(failed(texts, frames=("compile_or_warm_up_model",)))["cause"] == "cudagraph_capture_oom"
+
+
+def test_one_allocation_larger_than_the_card_is_no_weight():
+    assert trigger(failed([oom_text(tried=1029.5, total=79.0, free=19.2)]))["cause"] == "profile_run_oom"
+
+
+@pytest.mark.parametrize("glue", ["", " "])
+def test_a_message_broken_by_the_terminal_is_put_together(glue):
+    whole = NO_LENGTH.replace("(36.0 GiB KV cache", "(36.0 GiB KV cache")
+    cut = whole.index(" needed, which is")
+    texts = [whole[:cut], whole[cut + (1 if glue else 0) :]]
+    item = trigger(failed(texts))
+    assert item["cause"] == "kv_max_len"
+    assert proposed(item, "--max-model-len") == {("decrease", 50512)}
+
+
+def test_a_quoted_source_line_gives_way_to_the_message_itself():
+    quoted = 'raise ValueError("No available memory for the cache blocks. "'
+    assert [proof["line"] for proof in trigger(failed([quoted, NO_BLOCKS]))["evidence"]] == [11]
+    assert trigger(failed([quoted]))["cause"] == "kv_no_blocks"
+
+
+def test_the_older_wording_shows_who_holds_the_card():
+    text = (
+        "RuntimeError: NPU out of memory. Tried to allocate 22.00 MiB (NPU 0; 60.97 GiB total capacity; 10.24 GiB already "
+        "allocated; 10.24 GiB current active; 19.52 MiB free; 10.65 GiB reserved in total by PyTorch)"
+    )
+    assert trigger(failed([text], phase="load", accelerator="npu"))["cause"] == "gpu_held_by_other"
+
+
+def test_a_negative_kv_size_says_it_all():
+    assert trigger(failed(["Available KV cache memory: -0.87 GiB"]))["cause"] == "kv_no_blocks"
+
+
+def test_a_crash_is_only_the_way_it_ended():
+    texts = [
+        "terminate called after throwing an instance of 'std::system_error'",
+        "RuntimeError: can't start new thread",
+    ]
+    assert trigger(failed(texts, exit_code=134))["cause"] == "pids_limit"
+
+
+def test_rays_list_of_common_causes_is_no_crash():
+    text = (
+        "A worker died or was killed while executing a task by an unexpected system error. Some common causes include: (1) the "
+        "process was killed by the OOM killer due to high memory usage, (3) the worker crashed unexpectedly due to SIGSEGV"
+    )
+    assert trigger(failed([text]))["cause"] == "undetermined"
+
+
+@pytest.mark.parametrize(
+    ("text", "phase", "cause"),
+    [
+        ("(raylet) 1 Workers (tasks / actors) killed due to memory pressure (OOM)", "load", "host_oom_load"),
+        (
+            "which exceeds the memory usage threshold of 0.95. Ray killed this worker",
+            "load",
+            "ray_memory_monitor",
+        ),
+        ("ray.exceptions.OutOfMemoryError: Task was killed", "serving", "ray_memory_monitor"),
+    ],
 )
+def test_rays_monitor_names_its_threshold(text, phase, cause):
+    assert trigger(failed([text], phase=phase))["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("limit", "cause"), [("64", "memlock_limit"), ("unlimited", "host_pin_limit"), (None, "host_pin_limit")]
+)
+def test_pinning_refused_by_a_small_memlock_limit(limit, cause):
+    texts = ["RuntimeError: Unable to pin host memory with error code: -1"]
+    assert trigger(failed(texts + (["$ ulimit -l", limit] if limit else [])))["cause"] == cause
+
+
+def test_unified_memory_is_judged_by_what_the_host_left():
+    node = {"gpu": dict(documents.node()["gpu"], unified=True)}
+    idle = NOT_FREE.replace("31.44/47.38", "101.9/121.69")
+    taken = NOT_FREE.replace("31.44/47.38", "36.75/121.63")
+    assert trigger(failed([idle], node=node))["cause"] == "gpu_free_below_util"
+    item = trigger(failed([taken], node=node))
+    assert (item["cause"], item["memory"]) == ("unified_memory_accounting", "unified")
+    assert "drop_page_cache" in {change["name"] for change in item["recommend"]}
+
+
+def test_what_is_in_force_already_is_not_proposed():
+    item = trigger(
+        failed([oom_text()], phase="graph_capture", settings={"max_num_seqs": 1, "enforce_eager": True})
+    )
+    names = {change["name"] for change in item["recommend"]}
+    assert not names & {"--max-num-seqs", "--enforce-eager"}
+
+
+def test_advice_agrees_with_the_trigger():
+    first = documents.attempt(
+        0, "terminated", reason="Error", exit_code=1, log=excerpt([NO_BLOCKS], "kv_init")
+    )
+    second = documents.attempt(
+        1, "terminated", reason="Error", exit_code=1, log=excerpt([oom_text()], "serving")
+    )
+    findings = judged(evidence_of(pod_with([first, second])))["findings"]
+    lowered = [
+        item
+        for item in findings
+        if ("decrease", None) in proposed(item, UTILIZATION) or proposed(item, UTILIZATION)
+    ]
+    assert all(
+        direction != "decrease" for item in lowered for direction, _value in proposed(item, UTILIZATION)
+    )
+
+
+def test_a_container_without_an_engine_loads_no_model():
+    pod = pod_with(
+        [documents.attempt(0, "terminated", reason="OOMKilled", exit_code=137)], limits={"memory": "2Gi"}
+    )
+    pod["containers"][0]["engine"] = None
+    assert trigger(evidence_of(pod))["cause"] == "host_oom_growth"
+
+
+# -- rule 4: where the utilization helps, where it harms, where it does nothing ---------------------------------------
 
 
 @pytest.mark.parametrize(
