@@ -176,7 +176,7 @@ def diagnosis(evidence, budget=None):
         return wrap_var(diagnose(evidence, budget))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from exc
-    except (AttributeError, KeyError, TypeError) as exc:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise AnsibleFilterError(
             "vllm_runbook.oom.diagnosis: the evidence document has the right schema but not its shape "
             f"({type(exc).__name__}: {exc}); collect it again with vllm_runbook.oom.evidence_info"

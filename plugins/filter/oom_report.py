@@ -98,6 +98,11 @@ def oom_report(diagnosis, evidence=None, format="console"):
         return wrap_var(_FORMATS[format](diagnosis, evidence))
     except DocumentError as error:
         raise AnsibleFilterError(f"vllm_runbook.oom.oom_report: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise AnsibleFilterError(
+            "vllm_runbook.oom.oom_report: the document has the right schema but not its shape "
+            f"({type(error).__name__}: {error}); make it again with vllm_runbook.oom.diagnosis"
+        ) from error
 
 
 class FilterModule:

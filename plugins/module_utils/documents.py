@@ -183,6 +183,7 @@ ACTIONS = {
     "check_memory_view": "check how much memory the driver really exposes",
     "read_gpu_memory": "read the free GPU memory at that moment",
     "read_kernel_log": "read the node's kernel log",
+    "read_last_state": "look at the container's last state",
     "read_earlier_log": "look for the first error further up, in earlier attempts and in other ranks",
     "collect_nccl_debug": "run again with NCCL_DEBUG=INFO",
     "compare_process_memory": "compare the memory of the processes to place the growth",
@@ -210,6 +211,11 @@ class DocumentError(ValueError):
     """A document that is not what its consumer needs; the message says what, where and what to do."""
 
 
+def _known(what, word, words):
+    if word not in words:
+        raise DocumentError(f"unknown {what}: {word!r} is none of {', '.join(words)}")
+
+
 def line(number, text, time=None, process=None, level=None, origin=None, count=1, **more):
     """A kept log line. ``text`` is the message without its prefixes, redacted.
 
@@ -234,11 +240,14 @@ def line(number, text, time=None, process=None, level=None, origin=None, count=1
 def log(readable=True, complete=None, reason=None):
     """The excerpt of one attempt's log, empty.
 
-    errors: ``line`` + ``frames`` (list of ``{file, line, function}``, outermost first) + ``context`` (lines before it);
-    first_error: the earliest of ``errors`` or None; notes: lines that matter and are no errors;
+    errors: ``line`` + ``frames`` (list of ``{file, line, function}``, outermost first) + ``context`` (lines before it
+    that no other list holds);
+    first_error: ``{line, time, process, text, context}`` of the earliest of ``errors``, which leaves its context to it,
+    or None; notes: lines that matter and are no errors;
     markers: ``line`` + ``phase`` (the start-up phase that the line begins or ends, see vllm-memory section 2);
     numbers: ``line`` + ``name`` (see NUMBERS), ``value``, ``unit``, ``rank``;
-    arguments: version and argument lines; tail: the last lines.
+    arguments: version and argument lines; tail: the last lines, without those that another list or an error's frames
+    hold. A line in several lists has its whole text in one of them; ``log_lines`` brings all together.
     """
     return {
         "readable": readable,
@@ -257,16 +266,31 @@ def log(readable=True, complete=None, reason=None):
     }
 
 
+# Texts of one line that are alike so far are one text, cut to different lengths.
+_SAME = 40
+
+
 def log_lines(excerpt):
-    """Every kept line of a log excerpt once, in log order, as ``line`` dicts (errors keep their frames)."""
-    kept: dict[int, dict] = {}
+    """Every kept line of a log excerpt once, in log order, as ``line`` dicts (errors keep their frames).
+
+    Merges all lists, each of which may hold lines that no other holds, and takes the longest text of a line.
+    """
+    first = excerpt.get("first_error")
+    kept: dict[int, dict] = {first["line"]: line(first["line"], "")} if first else {}
     for field in ("tail", "arguments", "numbers", "markers", "notes", "errors"):
         for item in excerpt.get(field) or []:
-            kept[item["line"]] = dict(kept.get(item["line"]) or {}, **item)
-    first = excerpt.get("first_error")
-    if first and first["line"] not in kept:
-        kept[first["line"]] = first
+            kept[item["line"]] = _merged(kept.get(item["line"]) or {}, item)
+    if first:
+        kept[first["line"]] = _merged(kept[first["line"]], first)
     return [kept[number] for number in sorted(kept)]
+
+
+def _merged(earlier, later):
+    merged = dict(earlier, **later)
+    text = earlier.get("text") or ""
+    if len(text) > len(later["text"]) and text[:_SAME] == later["text"][:_SAME]:
+        merged["text"] = text
+    return merged
 
 
 def attempt(index=0, state=None, **more):
@@ -470,6 +494,9 @@ def change(target, name, direction, value=None, why=None, proof="rule", with_=()
     """
     if target == "action" and name not in ACTIONS:
         raise DocumentError(f"unknown action {name!r}: add it to ACTIONS in documents.py")
+    _known("target of a change", target, TARGETS)
+    _known("direction of a change", direction, DIRECTIONS)
+    _known("proof of a change", proof, PROOFS)
     return {
         "target": target,
         "name": name,
@@ -486,6 +513,10 @@ def finding(cause, memory, phase, role, confidence, **more):
     """One finding of a diagnosis. evidence: list of ``proof`` dicts."""
     if cause not in CAUSES:
         raise DocumentError(f"unknown cause {cause!r}: add it to CAUSES in documents.py")
+    _known("memory of a finding", memory, MEMORIES)
+    _known("phase of a finding", phase, PHASES)
+    _known("role of a finding", role, ROLES)
+    _known("confidence of a finding", confidence, CONFIDENCES)
     return dict(
         {
             "cause": cause,

@@ -22,6 +22,8 @@ from .advice_parts import (
     SEQUENCES,
     STEP_EXIT_1,
     STEP_GPU,
+    STEP_GPU_NO_HELP,
+    STEP_GPU_WORSE,
     SWAP,
     TENSOR_PARALLEL,
     UTILIZATION,
@@ -51,10 +53,10 @@ def gpu_weights_oom(facts, judged):
         seen = (
             f"PyTorch held {show_bytes(allocated)} of the card's {show_bytes(total)}"
             + (f" with {show_bytes(free)} free" if free is not None else "")
-            + " before the model was loaded."
+            + " while the model was being built or loaded."
         )
     else:
-        seen = "The card was full before the model was loaded."
+        seen = "The card was full while the model was being built or loaded."
     recommend = [
         flag_change(
             TENSOR_PARALLEL,
@@ -98,7 +100,7 @@ def gpu_weights_oom(facts, judged):
         ]
     return Advice(
         f"{seen} Nothing but the size of the weights on each GPU matters here.",
-        STEP_GPU,
+        STEP_GPU_NO_HELP,
         recommend,
         rejected,
         settle,
@@ -199,7 +201,15 @@ def kv_no_blocks(facts, judged):
             MEMORY_LIMIT, "increase", "the message's remark on CPU memory is generic text; this runs on a GPU"
         ),
     ]
-    return Advice(explanation, STEP_GPU + " (here lowering makes it worse)", recommend, rejected, [])
+    return Advice(explanation, STEP_GPU_WORSE, recommend, rejected, [])
+
+
+def _halving_is_enough(needed, available, groups):
+    """Whether half the need fits what is there (GiB, or tokens in the older wording); None when neither is known."""
+    if needed is not None and available is not None:
+        return available >= needed / 2
+    tokens, length = number_of(groups, "tokens"), number_of(groups, "max_model_len")
+    return None if tokens is None or length is None else tokens >= length / 2
 
 
 def kv_max_len(facts, judged):
@@ -220,16 +230,16 @@ def kv_max_len(facts, judged):
     total, current = facts.gpu_total, facts.utilization
     target = math.ceil((current + gap / total) * 100) / 100 if gap is not None and total else None
     if "fp8" not in str(facts.setting("kv_cache_dtype") or ""):
-        enough = needed is not None and available is not None and available >= needed / 2
+        enough = _halving_is_enough(needed, available, groups)
         recommend.append(
             flag_change(
                 KV_DTYPE,
                 "set",
                 "it halves the KV cache of 16-bit models"
-                + ("" if enough or needed is None else ", which alone is not enough here"),
+                + (", which alone is not enough here" if enough is False else ""),
                 "fp8",
                 proof="arithmetic" if enough else "rule",
-                with_=() if enough or needed is None else (MODEL_LEN,),
+                with_=(MODEL_LEN,) if enough is False else (),
             )
         )
     if gap is not None and target is not None and target <= HIGHEST_UTILIZATION:
@@ -271,7 +281,32 @@ def kv_max_len(facts, judged):
         flag_change(UTILIZATION, "decrease", "it makes the KV cache still smaller"),
         NOT_LIMIT_GPU,
     ]
-    return Advice(explanation, STEP_GPU + " (here lowering makes it worse)", recommend, rejected, [])
+    return Advice(explanation, STEP_GPU_WORSE, recommend, rejected, [])
+
+
+def _kv_allocation_failed(facts, judged):
+    numbers = judged.verdict.numbers or {}
+    others = held_by_others(numbers) if numbers else None
+    fixed = flag_change(
+        "--kv-cache-memory-bytes", "set", "a fixed size that fits takes the estimate out of it"
+    )
+    lower = lower_utilization(facts, "it leaves room for what the estimate missed")
+    free = action("free_gpu", "another process on the GPU is what makes the arithmetic wrong")
+    upgrade = action("upgrade", "from 0.9.1 on other processes' memory is not booked as vLLM's own")
+    alone = others is not None and others < GIB
+    recommend = [lower, fixed] if alone else [free, fixed]
+    if facts.version is None or facts.version < (0, 9, 1):
+        recommend.insert(1, upgrade)
+    return Advice(
+        "The memory that vLLM booked for the KV cache was not what the card had: another process' memory was counted as ours, "
+        "or somebody took it after it had been measured."
+        if not alone
+        else "The KV cache that the start-up arithmetic allowed did not fit, and no other process holds memory of the card.",
+        STEP_GPU_NO_HELP if not alone else STEP_GPU,
+        recommend,
+        [flag_change(MODEL_LEN, "decrease", "the model's own need is not what failed")],
+        ["nvidia-smi on the node while the engine starts: who else uses the GPU?"],
+    )
 
 
 def kv_budget_misestimate(facts, judged):
@@ -296,27 +331,14 @@ def kv_budget_misestimate(facts, judged):
             ],
             [],
         )
-    return Advice(
-        "The memory that vLLM booked for the KV cache was not what the card had: another process' memory was counted as ours, "
-        "or somebody took it after it had been measured.",
-        STEP_GPU,
-        [
-            action("free_gpu", "another process on the GPU is what makes the arithmetic wrong"),
-            action("upgrade", "from 0.9.1 on other processes' memory is not booked as vLLM's own"),
-            flag_change(
-                "--kv-cache-memory-bytes", "set", "a fixed size that fits takes the estimate out of it"
-            ),
-        ],
-        [flag_change(MODEL_LEN, "decrease", "the model's own need is not what failed")],
-        ["nvidia-smi on the node while the engine starts: who else uses the GPU?"],
-    )
+    return _kv_allocation_failed(facts, judged)
 
 
 def kv_bytes_too_large(facts, judged):
     name = "--" + (facts.fixed_kv or "kv_cache_memory_bytes").replace("_", "-")
     return Advice(
         f"The KV cache size is fixed by {name}, so vLLM did not size it by what is free, and the rest of the start ran out.",
-        STEP_GPU,
+        STEP_GPU_NO_HELP,
         [
             flag_change(name, "decrease", "the fixed size leaves too little for graphs, warm-up and context"),
             flag_change(name, "remove", "vLLM then sizes the KV cache by what is left"),
@@ -394,7 +416,7 @@ def gpu_held_by_other(facts, judged):
     )
     return Advice(
         explanation,
-        STEP_GPU,
+        STEP_GPU_NO_HELP,
         [
             action(
                 "free_gpu",
@@ -584,7 +606,7 @@ def profile_run_oom(facts, judged):
             )
         explanation = "The profile run computes one batch of max_num_batched_tokens, and its activations did not fit beside the weights."
     recommend.append(flag_change(EAGER, "add", "compilation and graphs need memory of their own"))
-    return Advice(explanation, STEP_GPU + " (lowering it does not help here)", recommend, rejected, [])
+    return Advice(explanation, STEP_GPU_NO_HELP, recommend, rejected, [])
 
 
 # -- GPU: serving -----------------------------------------------------------------------------------------------------

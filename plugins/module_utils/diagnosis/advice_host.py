@@ -34,7 +34,43 @@ from .resolve import offload_pool
 # -- host memory ------------------------------------------------------------------------------------------------------
 
 
+def _beside_engine(facts):
+    """Whether the container is one beside the engine's: what is known of models says nothing about it."""
+    if facts.engine.get("name"):
+        return False
+    others = [item for item in facts.pod.get("containers") or [] if item is not facts.container]
+    return facts.container.get("role") in ("init", "sidecar") or any(item.get("engine") for item in others)
+
+
+def _beside_engine_advice(facts):
+    name, limit = facts.container["name"], facts.memory_limit
+    init = facts.container.get("role") == "init"
+    return Advice(
+        f"Container {name} was killed at its own memory limit"
+        + (f" of {show_bytes(limit)}. " if limit else ". ")
+        + (
+            "It runs before the engine, which has not started. "
+            if init
+            else "The engine runs in another container, with a limit of its own. "
+        )
+        + "What a container writes to a memory-backed volume or /dev/shm counts against its limit too.",
+        STEP_EXIT_137,
+        [
+            k8s_change(
+                MEMORY_LIMIT, "increase", f"the limit of container {name} is the one that was reached"
+            ),
+            action("use_volume", "files in a memory-backed volume are host memory; a disk volume takes none")
+            if init
+            else action("compare_process_memory", "see which of its processes grows"),
+        ],
+        [NOT_UTILIZATION_HOST],
+        ["memory.stat of the container: anonymous memory (a leak) or shmem (files in memory)?"],
+    )
+
+
 def host_oom_load(facts, judged):
+    if _beside_engine(facts):
+        return _beside_engine_advice(facts)
     load_format = str(facts.setting("load_format") or "")
     recommend, rejected = [], [NOT_UTILIZATION_HOST]
     ranks = facts.world_size
@@ -123,6 +159,8 @@ def _victim(facts):
 
 
 def host_oom_growth(facts, judged):
+    if _beside_engine(facts):
+        return _beside_engine_advice(facts)
     victim = _victim(facts)
     caches = flag_change(
         "--mm-processor-cache-gb", "decrease", "that cache exists once per API server and engine"
@@ -232,12 +270,18 @@ def host_oom_cpu_backend(facts, judged):
     )
 
 
+_SLEEP_BACKUP = re.compile(r"cumem\.py.*\bsleep\b|'function': 'sleep'")
 _LMCACHE = re.compile(r"lmcache|LMCache|LMCascade", re.IGNORECASE)
 
 
 def host_pin_limit(facts, judged):
     offloaded = facts.given("cpu_offload_gb") is not None
     pools = [flag_change(SWAP, "decrease", "swap space is pinned host memory", 0)]
+    if facts.sleep_mode or facts.mentions(_SLEEP_BACKUP):
+        pools = [
+            raise_limit(facts, "level 1 of sleep mode copies all weights into pinned host memory"),
+            action("raise_memlock", "a memlock limit also refuses pinned memory"),
+        ]
     if facts.mentions(_LMCACHE):
         why = "LMCache pins a pool of that many GB for each rank"
         pools = [env_change("LMCACHE_MAX_LOCAL_CPU_SIZE", "decrease", why)]

@@ -51,16 +51,27 @@ def probe_kill(facts, judged):
                 "VLLM_TRACE_FUNCTION", "remove", "tracing every function makes the start many times slower"
             )
         )
-    recommend.insert(
-        0,
-        k8s_change(
-            "startupProbe",
-            "increase",
-            "failureThreshold x periodSeconds must cover the longest start, compilation and download included",
-            "failureThreshold: 60, periodSeconds: 10",
-        ),
-    )
-    if probe == "liveness":
+    if probe == "liveness" and facts.serving_seen:
+        recommend.insert(
+            0,
+            k8s_change(
+                "livenessProbe",
+                "increase",
+                "a busy server answers late: give it more time and more tries before it is killed",
+                "timeoutSeconds: 10, failureThreshold: 6",
+            ),
+        )
+    else:
+        recommend.insert(
+            0,
+            k8s_change(
+                "startupProbe",
+                "increase",
+                "failureThreshold x periodSeconds must cover the longest start, compilation and download included",
+                "failureThreshold: 60, periodSeconds: 10",
+            ),
+        )
+    if probe == "liveness" and not facts.serving_seen:
         recommend.append(
             k8s_change(
                 "livenessProbe",
@@ -68,6 +79,10 @@ def probe_kill(facts, judged):
                 "with a startupProbe it begins only when the start is over",
                 "periodSeconds: 10, failureThreshold: 3",
             )
+        )
+    if not judged.match or judged.match.signature.id == "interrupted_start":
+        recommend.append(
+            action("find_sender", "the events name the probe, or somebody else who stopped the container")
         )
     return Advice(
         f"The kubelet's {probe} probe gave up on the container and stopped it. Nothing ran out of memory; the start took longer "
@@ -191,7 +206,9 @@ def exit_code_masked(facts, judged):
         [
             action("read_earlier_log", "the first error stands further up, or in another rank or attempt"),
         ],
-        [
+        [NOT_UTILIZATION]
+        if facts.attempt.get("reason") == "OOMKilled"
+        else [
             k8s_change(MEMORY_LIMIT, "increase", "a kill for memory would show SIGKILL (-9, 137)"),
             NOT_UTILIZATION,
         ],
@@ -355,6 +372,11 @@ def _config_cures(text):
     return []
 
 
+_NO_DEVICE = re.compile(
+    r"Failed to infer device type|No CUDA GPUs are available|No devices were found|no CUDA-capable device|libcuda\.so"
+)
+
+
 def not_memory_config(facts, judged):
     signature = judged.match.signature.id if judged.match else None
     text = judged.match.text if judged.match else ""
@@ -397,6 +419,24 @@ def not_memory_config(facts, judged):
             base_rejected,
             ["df -h in the container: which file system is full?"],
         )
+    if signature == "platform_not_detected" and _NO_DEVICE.search(text):
+        return Advice(
+            "The engine sees no accelerator: the container was given none, or the driver is not visible in it.",
+            STEP_EXIT_1,
+            [
+                k8s_change(
+                    "resources.limits.gpu",
+                    "set",
+                    "the container must ask for nvidia.com/gpu (or its like)",
+                    facts.world_size,
+                ),
+                action(
+                    "match_driver", "the image's libraries and the node's driver and runtime class must fit"
+                ),
+            ],
+            base_rejected,
+            ["nvidia-smi -L in the container"],
+        )
     return Advice(
         "vLLM refused its configuration. Nothing ran out; the message names the setting.",
         STEP_EXIT_1,
@@ -431,15 +471,36 @@ def not_memory_driver(facts, judged):
     return Advice(explanation, STEP_EXIT_1, recommend, [NOT_UTILIZATION, NOT_LIMIT], [])
 
 
-not_memory_auth = fixed(
-    "The model could not be downloaded or opened: the token is missing or not authorised, or the path is wrong. Nothing was loaded.",
-    STEP_EXIT_1,
-    [
-        env_change("HF_TOKEN", "set", "from a Secret; the account must have access to the model"),
-        action("accept_licence", "gated models need it, or mount the weights and set HF_HUB_OFFLINE=1"),
-    ],
-    [NOT_UTILIZATION, NOT_LIMIT, action("larger_gpu", "nothing was loaded")],
-)
+def not_memory_auth(facts, judged):
+    rejected = [NOT_UTILIZATION, NOT_LIMIT, action("larger_gpu", "nothing was loaded")]
+    if judged.match and "PermissionError" in judged.match.text:
+        return Advice(
+            "A file or folder could not be opened or written: the cache or the model's folder belongs to another user. Nothing was "
+            "loaded.",
+            STEP_EXIT_1,
+            [
+                env_change(
+                    "HF_HOME", "set", "a folder that the container's user may write", "/tmp/huggingface"
+                ),
+                action("use_volume", "a volume with the right fsGroup keeps downloads over restarts"),
+                action("fix_spec", "or run the container as the user that owns the folder"),
+            ],
+            rejected,
+            [],
+        )
+    return Advice(
+        "The model could not be downloaded or opened: the token is missing or not authorised, or the path is wrong. Nothing was "
+        "loaded.",
+        STEP_EXIT_1,
+        [
+            env_change("HF_TOKEN", "set", "from a Secret; the account must have access to the model"),
+            action("accept_licence", "gated models need it, or mount the weights and set HF_HUB_OFFLINE=1"),
+        ],
+        rejected,
+        [],
+    )
+
+
 not_memory_cuda_fault = fixed(
     "A GPU kernel touched an invalid address or failed otherwise: 'memory access' is not 'out of memory'.",
     STEP_EXIT_1,
@@ -496,6 +557,20 @@ def not_memory_hang(facts, judged):
         ),
     ]
     search = action("read_earlier_log", "if it goes on for minutes: which rank fell silent first, and why?")
+    waited = facts.first("shm_broadcast_wait")
+    if waited and facts.phase_at(waited[0]["line"]) == "serving":
+        return Advice(
+            "The engine was serving and a worker stopped answering. The 'blocks' in the message are slots of a small ring buffer, "
+            "not space.",
+            STEP_NCCL,
+            [
+                search,
+                action("restart_pod", "a hung engine does not come back by itself"),
+                action("upgrade", "hangs while serving are bugs of the version or its kernels"),
+            ],
+            rejected,
+            settle,
+        )
     return Advice(
         "Processes wait for each other: the 'blocks' in the message are slots of a small ring buffer, not space. A long compilation, "
         "or a peer that hangs or died, is behind it.",
@@ -633,22 +708,24 @@ slot_limit = fixed(
 
 
 def undetermined(facts, judged):
-    settle = [
-        "the whole log of the first failing attempt, from the vLLM banner on",
-        "the container's last state: reason and exit code",
-        "the node's kernel log around the time of death",
+    recommend = [
+        action(
+            "read_earlier_log", "the first error may stand further up, or in another process, rank or attempt"
+        ),
+        action("read_last_state", "OOMKilled, an exit code or a signal there says which way to look"),
+        action("rollback_revision", "if it began with the last change of image, arguments or settings"),
     ]
     return Advice(
-        "The evidence does not settle what happened. "
-        + (
-            "No log of the failing run could be read."
-            if not facts.log.get("readable")
-            else "No line of the log is one that is known as the root of a memory failure."
-        ),
+        "The evidence does not settle what happened"
+        + (": no log of the failing run could be read." if not facts.log.get("readable") else "."),
         STEP_EXIT_1,
-        [action("read_earlier_log", "the first error stands further up, or in another rank or attempt")],
+        recommend,
         [],
-        settle,
+        [
+            "the whole log of the first failing attempt, from the vLLM banner on",
+            "the container's last state: reason and exit code (kubectl describe pod)",
+            "the node's kernel log around the time of death",
+        ],
     )
 
 

@@ -24,6 +24,7 @@ from .pod_findings import (
     pod_finding,
     status_proof,
 )
+from .times import seconds
 
 
 def surrounding_findings(pod, namespace=None, node=None):
@@ -279,31 +280,55 @@ def _node_pressure(pod, namespace, node):
             text = f"{condition['type']}: {condition.get('message') or condition.get('reason') or 'True'}"
             shown = proof("node", where, text, time=condition.get("since"))
             pressed.setdefault(condition["type"], []).append(shown)
+    lasting = set(pressed)
     for event in node.get("events") or []:
+        if _before_attempts(pod, event):
+            continue
         kind = _PRESSURE_EVENTS.get(event.get("reason"))
         if event.get("reason") == "EvictionThresholdMet":
             kind = "MemoryPressure" if "memory" in (event.get("message") or "").lower() else "DiskPressure"
         if kind:
             text = f"{event['reason']}: {event['message']}"
-            pressed.setdefault(kind, []).append(proof("event", where, text, time=event.get("last_at")))
-    return [_pressure(pod, kind, proofs) for kind, proofs in sorted(pressed.items())]
+            pressed.setdefault(kind, []).append(proof("node", where, text, time=event.get("last_at")))
+    return [_pressure(pod, kind, proofs, kind in lasting) for kind, proofs in sorted(pressed.items())]
 
 
-def _pressure(pod, kind, proofs):
+def _before_attempts(pod, event):
+    """Whether a node's event was over before the first run of the pod that is at hand: it can't have hurt it."""
+    starts = [
+        seconds(attempt.get("started_at"))
+        for container in pod.get("containers") or []
+        for attempt in container.get("attempts") or []
+    ]
+    known = [start for start in starts if start is not None]
+    last = seconds(event.get("last_at"))
+    return bool(known) and last is not None and last < min(known)
+
+
+# The runbook's ratio of request to limit: from here on a request is near enough to the real use.
+_NEAR = 0.75
+
+
+def _request_is_near(pod):
+    requests = ((engine_container(pod) or {}).get("resources") or {}).get("requests") or {}
+    asked, limit = quantity_bytes(requests.get("memory")), quantity_bytes(memory_limit_of(pod))
+    return bool(asked and limit and asked >= _NEAR * limit)
+
+
+def _pressure(pod, kind, proofs, lasting):
+    """lasting: the node is short now; otherwise only events say that it was."""
     memory, what = _PRESSURES[kind]
+    larger_request = change(
+        "k8s",
+        "resources.requests.memory",
+        "increase",
+        why="a request near the real use keeps the node from being filled beyond its memory",
+    )
+    reserve = change(
+        "action", "reserve_node_memory", "set", why="the kubelet then acts before the kernel must"
+    )
     recommend = {
-        "MemoryPressure": [
-            change(
-                "k8s",
-                "resources.requests.memory",
-                "increase",
-                memory_limit_of(pod),
-                "a request near the real use keeps the node from being filled beyond its memory",
-            ),
-            change(
-                "action", "reserve_node_memory", "set", why="the kubelet then acts before the kernel must"
-            ),
-        ],
+        "MemoryPressure": [reserve] if _request_is_near(pod) else [larger_request, reserve],
         "DiskPressure": [
             change("action", "use_volume", "set", why="models and caches leave the node's disk")
         ],
@@ -316,7 +341,7 @@ def _pressure(pod, kind, proofs):
         "contributing",
         "certain",
         proofs,
-        f"The node is short of {what}. "
+        f"The node {'is' if lasting else 'was'} short of {what}. "
         + (
             "Pods that use more memory than they request are evicted first, and the kernel may kill any of "
             "them."

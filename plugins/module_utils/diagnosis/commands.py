@@ -11,7 +11,12 @@ from __future__ import annotations
 import json
 import shlex
 
+from ..engine.flags import is_secret
+from ..quantities import quantity_bytes
+
 _REVERTING = ("now", "on_sync")
+# Objects whose pod template can't be edited in place.
+_IMMUTABLE_KINDS = ("pod", "job")
 _RESIZABLE_KINDS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 
 # The YAML path of a change with target k8s and a probe or volume name -> what to write there, in words.
@@ -60,7 +65,26 @@ def _has_template(pod):
 
 
 def _edit(pod, what):
-    return f"kubectl{namespace_option(pod)} edit {edited_object(pod)}  # {what}"
+    edited = edited_object(pod)
+    if edited.split("/")[0] in _IMMUTABLE_KINDS:
+        return _recreate(pod, edited, what)
+    return f"kubectl{namespace_option(pod)} edit {edited}  # {what}"
+
+
+def _recreate(pod, edited, what):
+    """An object that can't be changed in place: save it, change the file, replace it."""
+    ns, file = namespace_option(pod), shlex.quote(edited.split("/")[1] + ".yaml")
+    return (
+        f"kubectl{ns} get {edited} -o yaml > {file}  # in that file {what}; then kubectl{ns} replace --force "
+        f"-f {file}, for it can't be edited in place"
+    )
+
+
+def _delete(pod):
+    """A pod with an owner is made anew when it is deleted; without one it would be gone."""
+    if edited_object(pod).startswith("pod/"):
+        return _recreate(pod, edited_object(pod), "change what is needed")
+    return f"kubectl{namespace_option(pod)} delete pod {pod['name']}"
 
 
 def command_for(change, pod, container):
@@ -117,8 +141,17 @@ def _env(change, pod, container):
     if change["direction"] == "remove":
         return f"{where} {change['name']}-"
     value = change.get("value")
+    if value is None and is_secret(change["name"]):
+        return f"{where} --from=secret/SECRET  # the Secret holds the key {change['name']}"
     setting = change["name"] + "=" + ("VALUE" if value is None else str(value))
     return f"{where} {shlex.quote(setting)}"
+
+
+def _above_limit(container, resource, value):
+    """Whether a request would go over the container's limit, which the API server refuses."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    limit, asked = quantity_bytes(limits.get(resource)), quantity_bytes(value)
+    return bool(limit and asked and asked > limit)
 
 
 def _k8s(change, pod, container):
@@ -139,9 +172,12 @@ def _k8s(change, pod, container):
             }
             return f"kubectl{namespace_option(pod)} patch {edited_object(pod)} --type=strategic -p {shlex.quote(json.dumps(patch))}"
         if value is not None:
+            raised = ""
+            if bound == "requests" and _above_limit(container, resource, value):
+                raised = f" --limits={resource}={value}"
             return (
                 f"kubectl{namespace_option(pod)} set resources {edited_object(pod)} -c {container['name']} "
-                f"--{bound}={resource}={value}"
+                f"--{bound}={resource}={value}{raised}"
             )
     words = _K8S_EDITS.get(name)
     if words and value is not None:
@@ -149,7 +185,15 @@ def _k8s(change, pod, container):
     return _edit(pod, f"container {container['name']}: {name} {_value_words(change)}")
 
 
+def _never_placed(pod):
+    return not pod.get("node") and pod.get("pod_phase") == "Pending"
+
+
 def _action(change, pod, container):
+    if change["name"] in ("recreate_pod", "restart_pod"):
+        return _delete(pod)
+    if change["name"] == "free_gpu" and _never_placed(pod):
+        return "kubectl describe nodes | grep -A 8 'Allocated resources'"
     template = _ACTIONS.get(change["name"])
     if template is None:
         return None
@@ -166,10 +210,9 @@ _COMMANDS = {"flag": _flag, "env": _env, "k8s": _k8s, "action": _action}
 _ACTIONS = {
     "free_gpu": "kubectl{ns} exec {pod} -c {container} -- nvidia-smi  # on the node it also lists the processes",
     "read_gpu_memory": "kubectl{ns} exec {pod} -c {container} -- nvidia-smi --query-gpu=memory.total,memory.used,memory.free --format=csv",
-    "recreate_pod": "kubectl{ns} delete pod {pod}",
-    "restart_pod": "kubectl{ns} delete pod {pod}",
     "rollback_revision": "kubectl{ns} rollout undo {object}",
     "read_earlier_log": "kubectl{ns} logs {pod} -c {container} --previous | grep -n -m 20 -E 'Error|error|Traceback'",
+    "read_last_state": "kubectl{ns} describe pod {pod}",
     "read_kernel_log": "kubectl debug node/{node} -it --image=busybox -- chroot /host dmesg -T | grep -i -E 'oom|killed process'",
     "find_sender": "kubectl{ns} get events --field-selector involvedObject.name={pod} --sort-by=.lastTimestamp",
     "compare_process_memory": "kubectl{ns} exec {pod} -c {container} -- ps -eo pid,rss,comm --sort=-rss",
@@ -179,17 +222,47 @@ _ACTIONS = {
 }
 
 
-def checks(pod, container, proofs, source=None):
-    """The commands that show the proofs of a finding again, each once. source: path of the log of a pod without a cluster."""
+def _show_lines(file, line):
+    """The command that shows a line of a log file with its surroundings."""
+    window = f"'{max(1, line - 10)},{line + 10}p'"
+    if file.endswith(".gz"):
+        return f"zcat {shlex.quote(file)} | sed -n {window}"
+    return f"sed -n {window} {shlex.quote(file)}"
+
+
+_STATUS_FIELDS = {
+    "init": "{.status.initContainerStatuses}",
+    "main": "{.status.containerStatuses}",
+    # A sidecar is an init container that keeps running, or one of the others.
+    "sidecar": "{.status.initContainerStatuses}{.status.containerStatuses}",
+}
+
+
+def _is_previous(container, attempt):
+    """Whether the log of an attempt (its index, None: the last that ended) is the one before the current."""
+    attempts = container.get("attempts") or []
+    if attempt is None:
+        ended = [item["index"] for item in attempts if item.get("state") == "terminated"]
+        attempt = ended[-1] if ended else None
+    if attempt is None:
+        return (container.get("restart_count") or 0) > 0
+    return attempt < max((item["index"] for item in attempts), default=attempt)
+
+
+def checks(pod, container, proofs, source=None, attempt=None):
+    """The commands that show the proofs of a finding again, each once.
+
+    source: path of the log of a pod without a cluster. attempt: index of the attempt that the proofs are about.
+    """
     if not in_cluster(pod):
         lines = [item["line"] for item in proofs if item["source"] == "log" and item.get("line")]
-        file = shlex.quote(source) if source and source != "-" else "LOG"
-        return [f"sed -n '{max(1, line - 10)},{line + 10}p' {file}" for line in lines[:1]]
+        return [_show_lines(source, line) for line in lines[:1]] if source else []
     ns, name = namespace_option(pod), pod["name"]
-    previous = " --previous" if (container.get("restart_count") or 0) > 0 else ""
+    previous = " --previous" if _is_previous(container, attempt) else ""
+    status = _STATUS_FIELDS.get(container.get("role") or "main", _STATUS_FIELDS["main"])
     by_source = {
         "log": f"kubectl{ns} logs {name} -c {container['name']}{previous}",
-        "status": f"kubectl{ns} get pod {name} -o jsonpath='{{.status.containerStatuses}}'",
+        "status": f"kubectl{ns} get pod {name} -o jsonpath='{status}'",
         "event": f"kubectl{ns} get events --field-selector involvedObject.name={name}",
         "spec": f"kubectl{ns} get pod {name} -o yaml",
         "kernel": _ACTIONS["read_kernel_log"].format(node=pod.get("node") or "NODE"),

@@ -97,6 +97,9 @@ _STARVED_NAMES = {
 # Clocks of kubelet, API server and node differ a little, and events carry whole seconds.
 _SLACK = 30.0
 _DEFAULT_GRACE = 30.0
+# The kubelet stops repeating an event after a while (its spam filter), so the Killing events of later runs are
+# missing: that many kills of earlier runs by one probe are taken to go on.
+_REPEATED = 3
 
 # DisruptionTarget's reason -> (kind of death, who did it) (kubernetes, pod disruption conditions).
 _DISRUPTIONS = {
@@ -138,7 +141,7 @@ def _covers(event, moment, before=0.0, after=0.0):
 def _killing_events(pod, container, attempt):
     """The pod's Killing events that name this container and can have ended this attempt, by what they say."""
     grace = pod.get("grace_period") or _DEFAULT_GRACE
-    found: dict[str, list] = {"startup": [], "liveness": [], "stopping": []}
+    found: dict[str, list] = {"startup": [], "liveness": [], "stopping": [], "earlier": []}
     for event in pod.get("events") or []:
         message = event.get("message") or ""
         probe, stopping = _PROBE_KILL.search(message), _STOPPING.search(message)
@@ -146,6 +149,8 @@ def _killing_events(pod, container, attempt):
         if not match or match.group("name").rstrip(",.") != container["name"]:
             continue
         if not _covers(event, seconds(attempt.get("finished_at")), _SLACK, grace + _SLACK):
+            if probe and (event.get("count") or 1) >= _REPEATED:
+                found["earlier"].append(event)
             continue
         found[probe.group("probe") if probe else "stopping"].append(event)
     return found
@@ -313,6 +318,15 @@ class Scene:
         return proof(
             "kernel", f"Node/{node}" if node else self.object, report["text"], time=report.get("time")
         )
+
+    @property
+    def probe(self):
+        """startup or liveness: the probe that killed this attempt by the events, else earlier ones, or None."""
+        for name in ("startup", "liveness"):
+            if self.events[name]:
+                return name
+        earlier = self.events["earlier"]
+        return _PROBE_KILL.search(earlier[-1]["message"]).group("probe") if earlier else None
 
     @property
     def stopped(self):

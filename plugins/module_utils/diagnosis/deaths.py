@@ -154,6 +154,14 @@ def _probe_kill(scene):
     return [scene.event_proof(events[-1]), scene.status_proof()]
 
 
+def _probe_kills_before(scene):
+    """Earlier runs were killed by a probe again and again, and this one ended by the same kind of signal."""
+    events = scene.events["earlier"]
+    if not events or scene.signal not in (9, 15) or scene.own_error or scene.deleted:
+        return None
+    return [scene.event_proof(events[-1]), scene.status_proof()]
+
+
 def _own_end(scene):
     """True if it ended by an error of its own before anybody told it to stop (exit 1, no SIGTERM seen)."""
     return scene.code == 1 and bool(scene.own_error) and not scene.sigterm_line
@@ -280,6 +288,7 @@ RULES = (
         "k8s 1.2 Error/137",
     ),
     Rule("told_to_stop", "sigterm", "none", True, _sigterm_known, "k8s 1.2 Error/143, 1.6"),
+    Rule("probe_before", "probe_kill", "none", False, _probe_kills_before, "k8s 1.4, 2 event spam filter"),
     Rule("sigterm", "sigterm", "none", True, _sigterm, "k8s 1.2 Error/143"),
     Rule("sigkill", "sigkill_unattributed", "unknown", False, _sigkill, "k8s 1.2 Error/137"),
     Rule("signal", "signal", "none", True, _signal, "k8s 1.2 Error/134, 135, 139"),
@@ -292,7 +301,7 @@ RULES = (
 
 SENTENCES = {
     "oom_killed_container": "the kernel killed the container because its memory limit was reached",
-    "oom_killed_child": "the kernel killed a child process of the container for its memory; PID 1 lived on",
+    "oom_killed_child": "the kernel killed a process of the container for its memory; PID 1 lived on",
     "oom_killed_node": "the kernel killed it because the node's memory ran out, not because of its own limit",
     "oom_mark_sticky": "the mark OOMKilled is a child process's, perhaps an old one; PID 1 ended for its own reason",
     "probe_kill": "the kubelet killed the container because a probe failed",
@@ -329,6 +338,7 @@ WOULD_SETTLE = {
     "sigkill_unattributed": [_KERNEL_LOG, _KILLING, "working set against the limit just before the death"],
     "grace_period_expired": [_KILLING],
     "sigterm": [_KILLING],
+    "probe_kill": [_KILLING],
     "exit": ["the container's last state (reason and exit code) in kubectl describe pod"],
     "signal": ["the log lines before the signal, and the kernel log (segfault, Xid)"],
 }
@@ -337,8 +347,7 @@ WOULD_SETTLE = {
 def _sender(scene, kind):
     """Who told the container to stop, in words, or None."""
     if kind == "probe_kill":
-        probe = "startup" if scene.events["startup"] else "liveness"
-        return f"the kubelet: the {probe} probe failed"
+        return f"the kubelet: the {scene.probe} probe failed"
     if kind not in ("sigterm", "grace_period_expired", "node_shutdown", "preempted", "eviction"):
         return None
     sender = scene.disruption_kind[1]
@@ -418,9 +427,6 @@ def _result(scene, rule, proofs):
     report = _kernel_report(scene, rule)
     child = rule.kind == "oom_killed_child" or rule.name.startswith("child_")
     signal = (scene.child or 9 if rule.kind == "oom_killed_child" else scene.child) if child else scene.signal
-    probe = None
-    if rule.kind == "probe_kill":
-        probe = "startup" if scene.events["startup"] else "liveness"
     memory, starved = rule.memory, None
     if rule.kind == "eviction":
         starved = starved_resource(scene.pod, log_lines(scene.attempt.get("log") or {}))
@@ -437,7 +443,7 @@ def _result(scene, rule, proofs):
         "signal_name": SIGNALS.get(signal),
         "exit_code": scene.code,
         "child": child,
-        "probe": probe,
+        "probe": scene.probe if rule.kind == "probe_kill" else None,
         "sender": _sender(scene, rule.kind),
         "drain": drain_time(scene.pod, scene.container) if rule.kind in _STOPS else None,
         "scope": report["scope"] if report else None,

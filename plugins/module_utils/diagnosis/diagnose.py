@@ -45,7 +45,8 @@ def diagnose(evidence, budget=None):
     result = diagnosis()
     pods = evidence.get("pods") or []
     origin = evidence.get("source") or {}
-    source = origin.get("detail") if origin.get("kind") == "bundle" else None
+    # Only a single plain log has line numbers that a reader can look up.
+    source = origin.get("file")
     for pod in pods:
         node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
         namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
@@ -125,7 +126,7 @@ def _judge_container(pod, container, node, sisters, source):
             runs.append((facts, judged))
     if not runs:
         return [], None
-    telling = next((run for run in runs if run[1][0].verdict.cause not in _WEAK), runs[0])
+    telling = _telling(runs)
     facts, judged = telling
     findings = [_finding(facts, item) for item in judged]
     causes = {item["cause"] for item in findings}
@@ -143,6 +144,14 @@ def _judge_container(pod, container, node, sisters, source):
             dict(item, role="contributing") if item["role"] == "trigger" else item for item in findings
         ]
     return findings, facts
+
+
+def _telling(runs):
+    """The run that gives the container's trigger: the first that says something, one with a log before one without."""
+    strong = [run for run in runs if run[1][0].verdict.cause not in _WEAK]
+    ended = [run for run in strong if run[0].attempt.get("state") == "terminated"]
+    readable = [run for run in ended if run[0].log.get("readable")]
+    return (readable or ended or strong or runs)[0]
 
 
 def _ended_badly(attempt):
@@ -177,10 +186,15 @@ def _finding(facts, judged):
             for item in advice.recommend
             if not in_force(facts, item)
         ],
-        rejected=list(advice.rejected),
+        rejected=[item for item in advice.rejected if not _is_companion(item, advice.recommend)],
         would_settle=[] if confidence == "certain" else _unique(settle),
-        check=checks(pod, container, judged.proofs, facts.source),
+        check=checks(pod, container, judged.proofs, facts.source, facts.attempt.get("index")),
     )
+
+
+def _is_companion(rejected, recommended):
+    """Whether a rejected change is needed together with a recommended one: then "don't" would contradict."""
+    return any(rejected["name"] in item["with"] for item in recommended)
 
 
 def in_force(facts, change):
@@ -234,11 +248,19 @@ def _one_trigger(findings):
     triggers = [item for item in findings if item["role"] == "trigger"]
     if len(triggers) > 1:
         keep = next((item for item in triggers if item["cause"] not in _WEAK), triggers[0])
-        findings = [
-            dict(item, role="contributing") if item["role"] == "trigger" and item is not keep else item
-            for item in findings
-        ]
+        findings = _demoted(findings, keep)
     return findings
+
+
+def _demoted(findings, keep):
+    """The findings with ``keep`` as the only trigger. What settles nothing is not worth telling beside it."""
+    others = [item for item in findings if item is keep or item["role"] != "trigger"]
+    lesser = [
+        dict(item, role="contributing")
+        for item in findings
+        if item["role"] == "trigger" and item is not keep and item["cause"] != "undetermined"
+    ]
+    return others + lesser
 
 
 def _merge_around(findings, around):
@@ -250,10 +272,7 @@ def _merge_around(findings, around):
             merged.append(item)
         elif trigger is None or (trigger["cause"] in _WEAK and item["cause"] not in _WEAK):
             if trigger is not None:
-                merged = [
-                    dict(other, role="contributing") if other["role"] == "trigger" else other
-                    for other in merged
-                ]
+                merged = _demoted(merged, item)
             merged.append(item)
             trigger = item
         elif item["cause"] == trigger["cause"]:
@@ -286,6 +305,9 @@ def _with_checks(findings, checked):
 
 def _joined(kept, other):
     """One finding for what the container and its surroundings say alike: the proofs of both, the surroundings' commands."""
+    if kept["memory"] == "none" and other["memory"] not in ("none", "unknown"):
+        # The surroundings have read the runtime's message, which names the memory.
+        kept = dict(other, container=kept["container"], evidence=kept["evidence"])
     proofs = kept["evidence"] + [item for item in other["evidence"] if item not in kept["evidence"]]
     known = {(item["target"], item["name"], item["direction"]) for item in kept["recommend"]}
     more = [
@@ -335,8 +357,8 @@ def _allowed(item, refused):
 def is_memory(item):
     """Whether memory ran out, by a finding: True, False or None (not settled)."""
     cause = item["cause"]
-    if cause == "eviction":
-        return {"node": True, "none": False}.get(item["memory"])
+    if cause in ("eviction", "start_error"):
+        return {"node": True, "host": True, "none": False}.get(item["memory"])
     if cause == "cuda_library_alloc" and item["confidence"] == "possible":
         return None
     return NATURE[cause].is_memory
@@ -363,6 +385,8 @@ def _verdict(trigger, findings, pod):
     phase = "" if trigger["phase"] == "unknown" else f", phase {trigger['phase']}"
     cause = CAUSES[trigger["cause"]]
     sentence = f"{cause[0].upper()}{cause[1:]} ({words}; {trigger['confidence']}{phase})."
+    if _beside_engine(pod, trigger["container"]):
+        sentence = f"Container {trigger['container']}, not the engine's: {sentence[0].lower()}{sentence[1:]}"
     lived = _lifetimes(pod, trigger)
     if lived:
         sentence = f"{sentence} {lived}"
@@ -374,6 +398,12 @@ def _verdict(trigger, findings, pod):
         "confidence": trigger["confidence"],
         "sentence": sentence,
     }
+
+
+def _beside_engine(pod, name):
+    """Whether a container of that name is not the engine's in a pod that has an engine."""
+    engines = [item["name"] for item in pod.get("containers") or [] if item.get("engine")]
+    return bool(name and engines and name not in engines)
 
 
 def _lifetimes(pod, trigger):

@@ -8,7 +8,8 @@ import re
 
 from ..documents import log_lines
 from ..engine import defaults, settings, versions
-from ..quantities import GIB, MIB, parse_quantity, parse_size, quantity_bytes
+from ..engine.accelerators import devices
+from ..quantities import MIB, parse_size, quantity_bytes
 from . import deaths, signatures
 from .times import apart
 
@@ -31,6 +32,16 @@ _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORC
 # Functions in a traceback that say where a start-up stood: the innermost known one decides (vLLM V0 and V1).
 _FRAME_PHASES = (
     (("wake_up", "create_and_map"), "serving"),
+    # The profile run captures and warms up too, but never the other way round.
+    (
+        (
+            "profile_run",
+            "determine_num_available_blocks",
+            "determine_available_memory",
+            "profile_cudagraph_memory",
+        ),
+        "profile",
+    ),
     (
         (
             "capture_model",
@@ -46,16 +57,7 @@ _FRAME_PHASES = (
         "graph_capture",
     ),
     (("_dummy_sampler_run", "_dummy_pooler_run", "compile_or_warm_up_model", "kernel_warmup"), "warmup"),
-    (
-        (
-            "profile_run",
-            "determine_num_available_blocks",
-            "determine_available_memory",
-            "_dummy_run",
-            "profile_cudagraph_memory",
-        ),
-        "profile",
-    ),
+    (("_dummy_run",), "profile"),
     (
         (
             "_allocate_kv_cache",
@@ -125,7 +127,6 @@ _PASTED_COUNTER = re.compile(
 _PASTED_SMI = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
 _MEMLOCK_TABLE = re.compile(r"Max locked memory\s+(\d+)")
 _MEM_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
-_PASTED_CPU_MAX = re.compile(r"^cpu\.max[ :=]+(?P<quota>\d+)\s+(?P<period>\d+)")
 _PASTED_THROTTLED = re.compile(
     r"throttled_periods(?:_total)?.{0,80}?(?:~|=|≈|:)\s*(?P<share>[01](?:\.\d+)?)\b|nr_throttled\s+(?P<throttled>\d+)"
 )
@@ -281,6 +282,16 @@ class Facts:
             [int(used) * MIB for used, _total in pairs] if len({total for _used, total in pairs}) == 1 else []
         )
 
+    def used_before(self, line):
+        """Share of a GPU in use by an nvidia-smi row that was pasted before ``line``, or None."""
+        for other in self.lines:
+            if other["line"] >= line["line"]:
+                return None
+            for used, total in _PASTED_SMI.findall(other["text"]):
+                if int(total):
+                    return int(used) / int(total)
+        return None
+
     @property
     def gpu_use_rose(self):
         """``(first, last)`` bytes of at least three pasted nvidia-smi samples that only rise, by a tenth or more; else None."""
@@ -309,11 +320,7 @@ class Facts:
     def gpus(self):
         """How many accelerators the container was given, or None."""
         limits = (self.container.get("resources") or {}).get("limits") or {}
-        for name, value in limits.items():
-            if name.endswith(("/gpu", "/tpu", "/gaudi", "/gpu.shared")) or "/mig-" in name:
-                count = parse_quantity(value)
-                return int(count) if count is not None else None
-        return None
+        return devices(limits, parts=True)
 
     # -- log --------------------------------------------------------------------------------------------------------
 
@@ -408,9 +415,10 @@ class Facts:
 
     @property
     def memory_limit(self):
-        """The container's memory limit in bytes, or None."""
+        """The container's memory limit in bytes, as its spec or the kernel's report says, or None."""
         limits = (self.container.get("resources") or {}).get("limits") or {}
-        return quantity_bytes(limits.get("memory"))
+        stated = quantity_bytes(limits.get("memory"))
+        return stated if stated is not None else (self.death.get("kernel") or {}).get("limit")
 
     @property
     def host_memory(self):
@@ -467,15 +475,6 @@ class Facts:
             if hit and periods is None:
                 periods = int(hit["periods"])
         return throttled / periods if throttled is not None and periods else None
-
-    @property
-    def cpu_quota_seen(self):
-        """CPUs that a pasted ``cpu.max`` line allows, or None."""
-        for line in self.lines:
-            hit = _PASTED_CPU_MAX.match(line["text"])
-            if hit and int(hit["period"]):
-                return int(hit["quota"]) / int(hit["period"])
-        return None
 
     @property
     def rollout(self):
@@ -545,8 +544,3 @@ def frame_phase(frames):
 def frame_functions(line):
     """The functions of a line's frames, as one string to search in."""
     return " ".join(f"{frame.get('file')}:{frame.get('function')}" for frame in line.get("frames") or [])
-
-
-def near_total(value, total):
-    """Whether ``value`` fills ``total`` but for a context's worth of memory."""
-    return value is not None and total is not None and total - value < max(GIB, 0.05 * total)

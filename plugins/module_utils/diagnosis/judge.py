@@ -15,7 +15,7 @@ from collections import namedtuple
 from ..documents import proof
 from ..quantities import show_bytes
 from .causes import DEVICE_MEMORY
-from .resolve import Verdict, host_cause, interrupted_start, resolve, verdict
+from .resolve import Verdict, host_cause, interrupted_start, nccl_reason, resolve, verdict
 
 # One judged thing: its verdict, the role it plays, the proofs, the catalogue's match (or None), and the cause that it hides.
 Judged = namedtuple("Judged", "verdict role proofs match hides", defaults=(None,))
@@ -67,9 +67,25 @@ def _cause_words(cause):
     return cause.replace("_", " ")
 
 
+# Refusals that end a start at once. Where the start went on, or it was only a warning, they were survived.
+_REFUSALS = ("not_memory_auth", "not_memory_config", "not_memory_driver")
+
+
 def _roots(facts):
-    """``(line, Match)`` of the rows that name what went wrong, in log order."""
-    return [(line, row) for line, row in facts.matches if row.signature.kind in ("root", "refines")]
+    """``(line, Match)`` of the rows that name what went wrong, in log order, without the errors that the engine survived."""
+    return [
+        (line, row)
+        for line, row in facts.matches
+        if row.signature.kind in ("root", "refines") and not _survived(facts, line, row)
+    ]
+
+
+def _survived(facts, line, row):
+    """Whether the engine went on after a refusal: the next phase began after the line."""
+    if row.signature.cause not in _REFUSALS:
+        return False
+    later = any(start > line["line"] and phase != "shutdown" for start, phase in facts.phases)
+    return later or line.get("level") in ("WARNING", "INFO", "DEBUG")
 
 
 def _log_proof(facts, line):
@@ -115,6 +131,10 @@ def _trigger(facts, roots):
                 [_log_proof(facts, refined[0])] if refined[0] is not line else []
             )
             return Judged(found._replace(numbers=numbers or found.numbers), "trigger", proofs, refined[1])
+        reason = nccl_reason(facts) if row.signature.id == "nccl_generic" else None
+        if reason is not None:
+            proofs = [_log_proof(facts, reason[0]), _log_proof(facts, line)]
+            return Judged(resolve(facts, *reason), "trigger", proofs, reason[1])
         found = resolve(facts, line, row)
         # The message that carries the numbers proves more than the exception that only names it.
         return Judged(found, "trigger", [_log_proof(facts, line)], row)
@@ -351,26 +371,50 @@ def _quiet_conditions(facts):
         found = ask(facts)
         if found is not None:
             return found
-    code = facts.attempt.get("exit_code")
-    failed = facts.attempt.get("state") == "terminated" and (
-        code != 0 if code is not None else not facts.lines
-    )
+    reason = _open_question(facts)
+    if reason is None:
+        return None
     first = facts.log.get("first_error")
-    if failed or first or _restarting(facts):
-        return Judged(
-            Verdict(
-                "undetermined",
-                "unknown",
-                facts.last_phase,
-                "possible",
-                "no line of the log is one that the catalogue knows as a root error",
-                None,
-            ),
-            "trigger",
-            ([_log_proof(facts, first)] if first else []) + _death_proofs(facts),
-            None,
-        )
-    return None
+    last = facts.lines[-1:] if reason == SILENT_END else []
+    proofs = [_log_proof(facts, line) for line in ([first] if first else last)]
+    if facts.attempt.get("exit_code") is not None or not proofs:
+        proofs += _death_proofs(facts)
+    return Judged(
+        Verdict("undetermined", "unknown", facts.last_phase, "possible", reason, None),
+        "trigger",
+        proofs,
+        None,
+    )
+
+
+SILENT_END = (
+    "the log ends during the start, without an error: that is what SIGKILL leaves behind (OOMKilled above all), or a log that was "
+    "taken while the engine was still starting"
+)
+NO_ENGINE = "no line of the log is one that vLLM prints"
+EMPTY = "the log is empty"
+UNKNOWN_ERROR = "its first error is not one that is known to come from a shortage of memory"
+NO_ERROR = "no line of the log names an error"
+
+
+def _open_question(facts):
+    """Why nothing is settled although something may have failed, or None when nothing shows a failure."""
+    code, ended = facts.attempt.get("exit_code"), facts.attempt.get("state") == "terminated"
+    if facts.log.get("first_error"):
+        return UNKNOWN_ERROR
+    if not ended:
+        return NO_ERROR if _restarting(facts) else None
+    if code == 0:
+        return None
+    if not facts.lines:
+        return EMPTY if facts.log.get("readable") else NO_ERROR
+    starting = facts.last_phase in ("load", "profile", "kv_init", "graph_capture", "warmup")
+    if starting and not facts.serving_seen:
+        return SILENT_END
+    if code is not None:
+        return NO_ERROR
+    known = any(facts.log.get(field) for field in ("markers", "numbers", "arguments", "notes"))
+    return None if known else NO_ENGINE
 
 
 def _restarting(facts):

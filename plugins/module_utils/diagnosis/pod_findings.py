@@ -37,7 +37,9 @@ def pod_finding(pod, container, cause, role, confidence, proofs, explanation, **
             for item in kept
         ]
     shown = list(more.pop("check", None) or [])
-    shown.extend(item for item in checks(pod, edited, proofs) if item not in shown)
+    shown.extend(
+        item for item in checks(pod, edited, proofs, attempt=more.get("attempt")) if item not in shown
+    )
     return finding(
         cause,
         more.pop("memory", None) or nature.memory,

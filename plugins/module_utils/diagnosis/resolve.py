@@ -18,7 +18,6 @@ from .torch_oom import fragmented, held_by_others, parse_oom, refused_with_room
 # reason: why this cause and no other, one sentence; numbers: parsed numbers of the message, or None.
 Verdict = namedtuple("Verdict", "cause memory phase confidence reason numbers")
 
-_STARTING = ("load", "profile", "kv_init", "graph_capture", "warmup", "unknown")
 _BY_PHASE = {
     "load": "gpu_weights_oom",
     "profile": "profile_run_oom",
@@ -110,6 +109,10 @@ def oom_phase(facts, line, numbers):
     return "unknown", "possible"
 
 
+# A card of which this share is in use before the start belongs to somebody else.
+_TAKEN_BEFORE = 0.2
+
+
 def device_oom(facts, line, match):
     """A raw OOM of the framework's allocator: whose memory it was, then in which phase it struck."""
     numbers = parse_oom(line["text"])
@@ -121,6 +124,10 @@ def device_oom(facts, line, match):
         special = _by_numbers(facts, phase, numbers, memory)
         if special:
             return special
+    used = facts.used_before(line) if phase in ("load", "unknown") and not numbers else None
+    if used and used >= _TAKEN_BEFORE:
+        reason = f"nvidia-smi showed {used:.0%} of the card in use before the engine started"
+        return verdict("gpu_held_by_other", "likely", reason, phase="load", memory=memory)
     if facts.rollout and phase in ("load", "unknown"):
         return verdict(
             "gpu_held_by_other",
@@ -432,12 +439,16 @@ _NCCL_REASONS = (
 )
 
 
+def nccl_reason(facts):
+    """The ``(line, Match)`` of the NCCL line that names what an ``unhandled … error`` was, or None."""
+    return next((found for found in (facts.first(*ids) for ids in _NCCL_REASONS) if found), None)
+
+
 def nccl_generic(facts, line, match):
     """``unhandled … error``: the reason stands in another NCCL line, in /dev/shm's size, or nowhere."""
-    for ids in _NCCL_REASONS:
-        found = facts.first(*ids)
-        if found:
-            return resolve(facts, *found)
+    found = nccl_reason(facts)
+    if found:
+        return resolve(facts, *found)
     small_shm = facts.first("shm_default_size")
     what = match.groups.get("what") or ("unhandled system error" if "System" in match.text else "")
     if "system error" in what and small_shm and facts.world_size > 1:
@@ -524,7 +535,7 @@ def host_cause(facts, phase=None, numbers=None):
     if not facts.engine.get("name") and facts.container.get("role") != "init":
         reason = "no model is loaded in this container, so its memory grew with what it does"
         return verdict("host_oom_growth", "possible", reason, phase=_known(phase))
-    if facts.mentions(_KERNEL_COMPILER):
+    if facts.mentions(_KERNEL_COMPILER) and phase != "serving":
         return verdict(
             "host_oom_compile",
             "likely",

@@ -1027,7 +1027,7 @@ SIGNATURES = (
     _row(
         "allocation_not_shareable",
         "root",
-        r"pidfd_getfd: Operation not permitted|custom_all_reduce\.cuh:\d+ 'invalid argument'|"
+        r"pidfd_getfd: Operation not permitted|NIXL_ERR_REMOTE_DISCONNECT|IBV_WC_REM_ACCESS_ERR|custom_all_reduce\.cuh:\d+ 'invalid argument'|"
         r"cudaIpc(?:Get|Open)MemHandle.{0,80}(?:invalid argument|not supported)",
         family="allocation_not_shareable",
         source="torch CUDACachingAllocator",

@@ -34,7 +34,8 @@ def seconds(stamp):
     if match.group(9):
         offset = (int(match.group(10)) * 60 + int(match.group(11))) * 60
         offset = offset if match.group(9) == "+" else -offset
-    return moment.timestamp() - offset + float(f"0.{match.group(7) or 0}")
+    total = moment.timestamp() - offset + float(f"0.{match.group(7) or 0}")
+    return total or None  # 1970-01-01T00:00:00Z is how Kubernetes writes "no time"
 
 
 _OWN_STAMP = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")

@@ -17,7 +17,7 @@ import ast
 import json
 import re
 
-from .flags import BY_NAME, fit_value, name_of
+from .flags import BY_NAME, fit_value, name_of, nests_too_deep
 
 _NON_DEFAULT = re.compile(r"non-default args: *(\{.*)", re.DOTALL)
 _NAMESPACE = re.compile(r"\bargs: *Namespace\((.*)", re.DOTALL)
@@ -168,6 +168,8 @@ def _string_end(body, start):
 
 def value_of(written):
     """A repr as plain data: literals, JSON, ``<Enum: 'x'>``, ``torch.bfloat16``, ``Class(a=1)``; else text."""
+    if nests_too_deep(written):
+        return written[:_MAX_TEXT]
     try:
         return _plain(ast.literal_eval(written))
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -36,10 +36,11 @@ _KEYWORDS = (
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*|[@*#?$!-]|\d")
-_BRACED = re.compile(r"\$\{([A-Za-z_]\w*|[@*]|\d+)(?:\[([@*])\])?(?:(:?[-=+?])(.*))?\}", re.DOTALL)
+_BRACED = re.compile(r"\$\{([A-Za-z_]\w*|[@*]|\d{1,4})(?:\[([@*])\])?(?:(:?[-=+?])(.*))?\}", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()\s]*)\))")
 _UNRESOLVED = re.compile(r"\$(?:\{|\(|[A-Za-z_@*\d])|`")
-_MAX_DEPTH = 3
+_MAX_DEPTH = 3  # shells in shells
+_MAX_NESTING = 20  # of ``${A:-${B:-…}}``
 
 # workload-kinds section 6.2: a module, script or program, and which command line it takes ("dialect").
 _MODULES = tuple(
@@ -117,10 +118,11 @@ class _Shell:
     Words are lists of fields: an unquoted variable or ``"$@"`` may give none or several.
     """
 
-    def __init__(self, variables, positional, origin):
+    def __init__(self, variables, positional, origin, depth=0):
         self.variables = dict(variables)
         self.positional = list(positional)
         self.origin = origin
+        self.depth = depth
         self.commands: list[Command] = []
         self.heredocs: list[str] = []
 
@@ -326,7 +328,10 @@ class _Shell:
         return default
 
     def _nested(self, word):
-        return "".join(_Shell(self.variables, self.positional, self.origin)._only_word(word))
+        if self.depth >= _MAX_NESTING:
+            return word
+        inner = _Shell(self.variables, self.positional, self.origin, self.depth + 1)
+        return "".join(inner._only_word(word))
 
     def _only_word(self, word):
         self.text, self.position = word, 0

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..secret_names import is_secret_name
+
 HIDDEN = "***"
+_MAX_NESTING = 40
 
 
 class Option(NamedTuple):
@@ -305,15 +309,11 @@ _FAMILIES = re.compile(
     r"|HF|TRANSFORMERS|SAFETENSORS|RUNAI_STREAMER|LMCACHE|UCX|NVSHMEM|RAY|NIM|FLASHINFER|TRITON|OMP|MKL"
     r"|MALLOC|TOKENIZERS|PYTHON)_[A-Z0-9_]+|MAX_JOBS|LD_PRELOAD"
 )
-_SECRET_PART = re.compile(
-    r"(?:^|[_.-])(?:api|access|private|secret|auth|ngc)?[_-]?(?:key|keys|token|secret|password|passwd|credential"
-    r"|credentials|apikey|pat)(?:[_.-]?(?:id|value))?$",
-    re.IGNORECASE,
-)
 _URL_LOGIN = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 
-_PLAIN_INT = re.compile(r"[+-]?\d+")
-_SHORT_INT = re.compile(r"(\d+)(\.\d+)?([kKmMgGtT])")
+# Longer ones are no size; Python refuses to read integers of over 4300 digits.
+_PLAIN_INT = re.compile(r"[+-]?\d{1,18}")
+_SHORT_INT = re.compile(r"(\d{1,18})(\.\d{1,18})?([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _WORDS = {
@@ -365,7 +365,7 @@ def is_kept_variable(name):
 def is_secret(name):
     """Whether the value of a flag, variable or JSON key of this name must not be shown."""
     option = BY_NAME.get(name)
-    return option.secret if option else bool(_SECRET_PART.search(name))
+    return option.secret if option else is_secret_name(name)
 
 
 def without_secrets(name, value):
@@ -405,9 +405,10 @@ def _length(text):
 
 def _float(text):
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def _int(text):
@@ -421,6 +422,8 @@ def _bool(text):
 def _json(text):
     """A JSON object, its Python spelling, or flat ``image=10,video=1`` or ``{image: 10}``; else None."""
     text = text.strip()
+    if nests_too_deep(text):
+        return None
     try:
         return json.loads(text)
     except ValueError:
@@ -437,10 +440,25 @@ def _json(text):
 
 def scalar(text):
     """A bare word as the number, bool or null that it spells, else the word."""
+    if nests_too_deep(text):
+        return text.strip()
     try:
         return json.loads(text)
     except ValueError:
         return text.strip()
+
+
+def nests_too_deep(text):
+    """Whether brackets are nested deeper than any option's value is: Python's parsers recurse on them."""
+    depth = 0
+    for character in text:
+        if character in "([{<":
+            depth += 1
+            if depth > _MAX_NESTING:
+                return True
+        elif character in ")]}>":
+            depth -= 1
+    return False
 
 
 def _object(text):

@@ -15,59 +15,9 @@ from __future__ import annotations
 import re
 from functools import partial
 
-MASK = "***"
+from ..secret_names import is_secret_name
 
-_SECRET_WORDS = {
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "pass",
-    "secret",
-    "secrets",
-    "credential",
-    "credentials",
-    "creds",
-    "apikey",
-    "authtoken",
-    "accesstoken",
-    "authkey",
-    "bearer",
-    "authorization",
-    "cookie",
-    "dsn",
-    "token",
-    "pat",
-    "jwt",
-    "key",
-    "keys",
-    "tokens",
-    "auth",
-}
-# Words beside one of those above that make the name harmless: it counts, points to a file or names a concept.
-_HARMLESS_WORDS = frozenset((
-    "max", "min", "num", "number", "per", "batched", "batch", "budget", "id", "ids", "len", "length", "limit",
-    "limits", "count", "counts", "size", "type", "class", "index", "eos", "bos", "pad", "sep", "prompt",
-    "prompts", "image", "video", "audio", "mm", "special", "next", "last", "first", "new", "input", "output",
-    "completion", "generation", "prefill", "decode", "threshold", "level", "file", "files", "filename", "path",
-    "dir", "directory", "url", "uri", "endpoint", "name", "ref", "mode", "timeout", "ttl", "interval", "enabled",
-    "enable", "disable", "disabled", "public", "cache", "hash", "topology", "routing", "partition", "sort",
-    "primary", "foreign", "label", "toleration", "lookahead", "speculative", "draft", "usage", "total", "return",
-    "details", "automount", "logprobs", "chunk", "allowed", "stop", "thinking", "reasoning", "throughput", "rate",
-    "seconds", "expiry", "expiration", "kv", "value_cache", "query", "head", "heads", "latency", "position",
-    "positions", "placeholder",
-))  # fmt: skip
-# "key", "keys", "tokens" and "auth" alone say nothing in running text; one of these beside them does.
-_QUALIFIERS = frozenset((
-    "api", "access", "secret", "private", "auth", "encryption", "signing", "account", "shared", "master", "ssh",
-    "rsa", "license", "subscription", "service", "openai", "anthropic", "azure", "hf", "hugging", "aws", "s3",
-    "gcp", "wandb", "admin", "client", "session", "hub", "bearer", "ngc", "nvidia", "github", "gitlab", "storage",
-    "refresh", "oauth", "vllm", "langfuse", "langsmith", "cohere", "mistral", "together", "gemini", "google",
-    "dd", "datadog", "redis",
-))  # fmt: skip
-_WEAK_WORDS = frozenset(("key", "keys", "tokens", "auth", "pass", "pat"))
-_VALUE_WORDS = frozenset(("header", "value", "data", "base", "raw", "string", "json"))
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+MASK = "***"
 
 _CONSTANTS = frozenset(("none", "true", "false", "null", "nil", "", "''", '""', "[]", "{}", MASK))
 _REFERENCE = re.compile(r"\$\(\w+\)|\$\{\w+\}|\$\w+|<[^<>]*>|valueFrom\b.*")
@@ -77,10 +27,11 @@ _QUOTED = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\"(?:[^"\\]|\\\\\\"|\\[^"]
 # The same where the line was cut before the closing quote.
 _UNCLOSED = r"""(?:[\[(]\s*[bru]?\\*["'][^\])]*|[bru]?\\*(?:"[^"]*|'[^']*))\Z"""
 _OPENING = re.compile(r"""[\[(]?\s*[bru]?(?P<quote>\\*["'])""")
-_NAME = r"[A-Za-z_][\w.-]*"
+# Bounded, as all that may repeat before the text that decides is: a log line is as long as who sends the request wants.
+_NAME = r"[A-Za-z_][\w.-]{0,127}"
 # name = value, name: value, 'name': ['value', ...], name=['value']
 _ASSIGNMENT = re.compile(
-    rf"""(?P<head>(?<![\w$-])(?P<quote>\\*["'])?(?P<name>{_NAME})(?(quote)\\*["'])\s*(?:=>|[:=])\s*)"""
+    rf"""(?P<head>(?<![\w$-])(?P<quote>(?<!\\)\\*["'])?(?P<name>{_NAME})(?(quote)\\*["'])\s*(?:=>|[:=])\s*)"""
     rf"""(?P<value>[\[(]\s*(?:[bru]?{_QUOTED}\s*(?:,\s*)?)+(?:[\])]|\Z)|[bru]?{_QUOTED}|{_UNCLOSED}"""
     r"""|[^\s"'\\\[({]+[^\s"'\\]*)"""
 )
@@ -91,14 +42,15 @@ _OPTION = re.compile(
 _MORE_VALUES = re.compile(r"""[ \t]+(?P<value>"[^"]*"|'[^']*'|[^\s"'\\&|;>-][^\s"'\\&|;>]*)""")
 # "--name", "value" in a JSON or Python list, and as items of a YAML list
 _LISTED = re.compile(
-    rf"""(?P<head>(?P<quote>\\*["'])--?(?P<name>{_NAME})(?P=quote)\s*,\s*)(?P<value>(?:{_QUOTED}\s*(?:,\s*)?)+)"""
+    rf"""(?P<head>(?P<quote>(?<!\\)\\*["'])--?(?P<name>{_NAME})(?P=quote)\s*,\s*)(?P<value>(?:{_QUOTED}\s*(?:,\s*)?)+)"""
 )
 _YAML_LISTED = re.compile(
     rf"""(?P<head>-[ \t]+["']?--?(?P<name>{_NAME})["']?[ \t]*\n\s*-[ \t]+)(?P<value>[^\n]+)"""
 )
 # {"name": "HF_TOKEN", "value": "..."}, and the same in YAML
 _NAMED_VALUE = re.compile(
-    rf"""(?P<head>\\*["']?\bname\\*["']?\s*:\s*\\*["']?(?P<name>{_NAME})\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*:\s*)"""
+    rf"""(?P<head>\bname(?:\\*["'])?\s*:\s*(?:\\*["'])?(?P<name>{_NAME})(?:\\*["'])?\s*(?:,\s*)?(?:\\*["'])?"""
+    r"""value(?:\\*["'])?\s*:\s*)"""
     rf"""(?P<value>{_QUOTED}|{_UNCLOSED}|[^\s"'\\,}}]+)"""
 )
 
@@ -124,13 +76,16 @@ _AUTHORIZATION = re.compile(
     r"(?i)(\bauthorization\b\\*[\"']?\s*[:=,]\s*\\*(?:b(?=[\"']))?[\"']?)(?P<value>[^\"'\\\n]+)"
 )
 _URL_USER = re.compile(
-    r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<value>[^\s/@:\"'<>]*:[^\s@\"'<>]+|[^\s/@\"'<>]+)(?=@)"
+    r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)"
+    r"(?P<value>[^\s/@:\"'<>]{0,512}:[^\s@\"'<>]{1,1024}|[^\s/@\"'<>]{1,1024})(?=@)"
 )
-_URL_QUERY = re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s?\"'<>#]*\?)(?P<value>[^\s\"'<>)\]]+)")
+_URL_QUERY = re.compile(
+    r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,31}://[^\s?\"'<>#]{0,2048}\?)(?P<value>[^\s\"'<>)\]]+)"
+)
 _REQUEST_QUERY = re.compile(
-    r"(?P<head>\b(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) /[^\s?\"]*\?)(?P<value>[^\s\"]+)"
+    r"(?P<head>\b(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) /[^\s?\"]{0,2048}\?)(?P<value>[^\s\"]+)"
 )
-_REQUEST_URL = re.compile(r"(?P<head>\burl=(?:URL\()?[\"'])(?P<value>[a-z]+://[^\"']+)")
+_REQUEST_URL = re.compile(r"(?P<head>\burl=(?:URL\()?[\"'])(?P<value>[a-z]{1,32}://[^\"']+)")
 
 # A record of a whole request: everything after the request's id goes (prompt, parameters, token ids).
 _REQUEST_RECORD = re.compile(
@@ -141,7 +96,7 @@ _REQUEST_RECORD = re.compile(
 )
 # Keys whose string, list or dict is users' data wherever it is printed; numbers behind them stay.
 _USER_DATA = re.compile(
-    r"(?<![\w.-])(?P<quote>\\*[\"'])?(?P<name>[Pp]rompts?|prompt_token_ids|prompt_embeds|(?:new_|all_|output_|input_|stop_|resumed_)*token_ids"
+    r"(?<![\w.-])(?P<quote>(?<!\\)\\*[\"'])?(?P<name>[Pp]rompts?|prompt_token_ids|prompt_embeds|(?:new_|all_|output_|input_|stop_|resumed_)*token_ids"
     r"|input_ids|messages|content|reasoning_content|inputs?|instructions|multi_modal_data|mm_data|mm_inputs|mm_kwargs|mm_features|"
     r"mm_hashes|image_urls?|video_urls?|audio_urls?|input_audio|image|video|audio|raw_body|request_body|body|payload|documents|"
     r"query|text|text_1|text_2|outputs?|generated_text|stop|bad_words|guided_json|guided_decoding|structured_outputs|json_schema|"
@@ -149,28 +104,6 @@ _USER_DATA = re.compile(
 )
 _NUMBERS_STAY = frozenset(("image", "video", "audio"))  # {'image': {'count': 2}}: a limit, not a picture
 _CLOSERS = {"[": "]", "{": "}", "(": ")"}
-
-
-def is_secret_name(name, in_text=False):
-    """Whether a variable, option or key of this name holds a secret.
-
-    in_text: the name was found in running text, where a bare ``key`` or ``auth`` means nothing yet.
-    ``HF_TOKEN``, ``--api-key``, ``AWS_SECRET_ACCESS_KEY`` do; ``max_num_batched_tokens``, ``tokenizer``,
-    ``HF_TOKEN_PATH``, ``ssl_keyfile`` don't.
-    """
-    words = [word.lower() for word in _WORD.findall(name) if not word.isdigit()]
-    found = [word for word in words if word in _SECRET_WORDS]
-    if "access" in words and "key" in words:
-        return True
-    if not found or any(word in _HARMLESS_WORDS for word in words):
-        return False
-    if any(word not in _WEAK_WORDS for word in found):
-        return True
-    if words[-1] not in _WEAK_WORDS and words[-1] not in _VALUE_WORDS:
-        return False
-    return not (in_text or name.startswith("-") or words[-1] == "tokens") or any(
-        word in _QUALIFIERS for word in words
-    )
 
 
 class Redactor:

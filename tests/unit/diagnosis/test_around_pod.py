@@ -448,6 +448,24 @@ def test_node_pressure(node, memory, change):
     (found,) = around_pod.surrounding_findings(make_pod(), None, documents.node(**node))
     assert (found["cause"], found["memory"], found["role"]) == ("node_pressure", memory, "contributing")
     assert found["recommend"][0]["name"] == change
+    assert found["check"] == ["kubectl describe node n1"]
+    assert f"The node {'is' if 'conditions' in node else 'was'} short of" in found["explanation"]
+
+
+@pytest.mark.parametrize(("at", "counts"), [("2026-11-30T06:00:00Z", False), ("2026-11-30T07:02:00Z", True)])
+def test_a_nodes_trouble_before_the_pods_first_run_is_not_its_own(at, counts):
+    run = documents.attempt(0, "terminated", started_at="2026-11-30T07:00:00Z")
+    oom = documents.event("SystemOOM", "System OOM encountered, victim process: x, pid: 1", last_at=at)
+    found = around_pod.surrounding_findings(make_pod([run]), None, documents.node(events=[oom]))
+    assert bool(only("node_pressure", found)) is counts
+
+
+def test_a_request_near_the_limit_is_not_raised():
+    pod = make_pod()
+    pod["containers"][0]["resources"]["requests"] = {"memory": "48Gi"}
+    node = documents.node(conditions=[{"type": "MemoryPressure", "status": "True"}])
+    (found,) = around_pod.surrounding_findings(pod, None, node)
+    assert names(found["recommend"]) == [("reserve_node_memory", "set")]
     assert found["evidence"][0]["object"] == "Node/n1"
 
 

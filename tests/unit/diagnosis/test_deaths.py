@@ -469,6 +469,39 @@ MATRIX = [
         "sigkill",
         False,
     ),
+    (
+        "the kubelet stopped repeating its Killing event",
+        {
+            "attempt": ended("Error", 137),
+            "events": [
+                kill_event(
+                    "Container vllm failed liveness probe, will be restarted",
+                    "2026-11-30T06:00:00Z",
+                    "2026-11-30T06:20:00Z",
+                    count=3,
+                )
+            ],
+        },
+        "probe_kill",
+        "probe_before",
+        False,
+    ),
+    (
+        "one probe kill of an earlier run says nothing about this one",
+        {
+            "attempt": ended("Error", 137),
+            "events": [
+                kill_event(
+                    "Container vllm failed liveness probe, will be restarted",
+                    "2026-11-30T06:20:00Z",
+                    "2026-11-30T06:20:00Z",
+                )
+            ],
+        },
+        "sigkill_unattributed",
+        "sigkill",
+        False,
+    ),
     # nobody known
     ("error 137", {"attempt": ended("Error", 137)}, "sigkill_unattributed", "sigkill", False),
     (

@@ -394,6 +394,12 @@ def test_compilers_in_the_log_explain_a_kill():
     assert trigger(evidence)["cause"] == "host_oom_compile"
 
 
+def test_compilers_of_the_start_do_not_explain_a_kill_while_serving():
+    texts = ["[2/27] /usr/local/cuda/bin/nvcc --generate-dependencies-with-compile"]
+    evidence = failed(texts, exit_code=137, reason="OOMKilled", phase="serving", limits={"memory": "64Gi"})
+    assert trigger(evidence)["cause"] == "host_oom_growth"
+
+
 def test_137_without_oomkilled_is_not_called_a_memory_kill():
     verdict = judged(failed(["INFO loading"], exit_code=137, phase="load"))["verdict"]
     assert verdict["cause"] == "sigkill_unattributed"
@@ -500,8 +506,45 @@ def test_an_init_container_fails_before_the_main_one():
         attempts=[documents.attempt(0, "terminated", reason="OOMKilled", exit_code=137)],
     )
     pod["containers"].append(init)
-    item = trigger(evidence_of(pod))
+    result = judged(evidence_of(pod))
+    item = result["findings"][0]
     assert (item["container"], item["memory"]) == ("download", "host")
+    assert result["verdict"]["sentence"].startswith("Container download, not the engine's")
+    assert "undetermined" not in [other["cause"] for other in result["findings"]]
+    assert "convert_checkpoint" not in [change["name"] for change in item["recommend"]]
+
+
+def test_a_neighbour_container_is_named_and_its_model_is_not_discussed():
+    pod = pod_with([documents.attempt(0, "running", log=excerpt([], "serving"))], limits={"memory": "64Gi"})
+    killed = documents.attempt(0, "terminated", reason="OOMKilled", exit_code=137)
+    limits = {"requests": {}, "limits": {"memory": "64Mi"}}
+    pod["containers"].append(documents.container("metrics", resources=limits, attempts=[killed]))
+    result = judged(evidence_of(pod))
+    assert result["verdict"]["sentence"].startswith("Container metrics, not the engine's")
+    item = result["findings"][0]
+    assert item["recommend"][0]["name"] == "resources.limits.memory"
+    assert "model" not in item["explanation"].split("No model is loaded")[0]
+
+
+def test_a_run_with_a_log_says_more_than_one_without():
+    unread = documents.attempt(0, "terminated", reason="OOMKilled", exit_code=137)
+    read = documents.attempt(
+        1, "terminated", reason="Error", exit_code=1, log=excerpt([NO_BLOCKS], "kv_init")
+    )
+    assert trigger(evidence_of(pod_with([unread, read])))["cause"] == "kv_no_blocks"
+
+
+def test_an_oom_kill_of_the_runtimes_own_start_is_host_memory():
+    message = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        "unable to start container process: container init was OOM-killed (memory limit too low?)"
+    )
+    attempt = documents.attempt(0, "terminated", reason="StartError", exit_code=128, message=message)
+    result = judged(evidence_of(pod_with([attempt], limits={"memory": "4Mi"})))
+    assert (result["verdict"]["is_memory"], result["verdict"]["memory"]) == (True, "host")
+    item = result["findings"][0]
+    assert proposed(item, "resources.limits.memory")
+    assert "resources.limits.memory" not in [change["name"] for change in item["rejected"]]
 
 
 # -- laws -------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import 
     ("stamp", "expected"),
     [
         ("1970-01-01T00:01:00Z", 60.0),
+        ("1970-01-01T00:00:00Z", None),  # Kubernetes' "no time"
         ("1970-01-01T00:01:00.5Z", 60.5),
         ("1970-01-01T00:01:00,250Z", 60.25),
         ("1970-01-01T01:01:00+01:00", 60.0),
