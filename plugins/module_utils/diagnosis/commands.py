@@ -95,7 +95,7 @@ def command_for(change, pod, container):
     if manager and change["target"] in ("flag", "env", "k8s"):
         return (
             f"change it in the source of {manager.get('tool')} ({manager.get('object')}): "
-            f"{change['name']} {_value_words(change)}; a live edit would be reverted"
+            f"{_in_words(change)}; a live edit would be reverted"
         )
     return _COMMANDS[change["target"]](change, pod, container)
 
@@ -117,9 +117,10 @@ def _without_cluster(change):
     return None
 
 
-def _value_words(change):
+def _in_words(change):
+    """``remove resources.limits.cpu``, ``set MAX_JOBS to 2``."""
     value = change.get("value")
-    return change["direction"] if value is None else f"{change['direction']} to {value}"
+    return f"{change['direction']} {change['name']}" + ("" if value is None else f" to {value}")
 
 
 def _flag(change, pod, container):
@@ -137,7 +138,7 @@ def _flag(change, pod, container):
 def _env(change, pod, container):
     where = f"kubectl{namespace_option(pod)} set env {edited_object(pod)} -c {container['name']}"
     if not _has_template(pod):
-        return _edit(pod, f"container {container['name']}: {change['name']} {_value_words(change)}")
+        return _edit(pod, f"container {container['name']}: {_in_words(change)}")
     if change["direction"] == "remove":
         return f"{where} {change['name']}-"
     value = change.get("value")
@@ -182,7 +183,7 @@ def _k8s(change, pod, container):
     words = _K8S_EDITS.get(name)
     if words and value is not None:
         return _edit(pod, f"container {container['name']}: {words.format(value=value)}")
-    return _edit(pod, f"container {container['name']}: {name} {_value_words(change)}")
+    return _edit(pod, f"container {container['name']}: {_in_words(change)}")
 
 
 def _never_placed(pod):

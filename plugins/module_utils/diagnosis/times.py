@@ -7,13 +7,9 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import datetime
 import re
 
-# RFC 3339, also with a blank instead of T, a comma before the fraction, and no zone (then UTC is taken).
-_RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\s*(?:([Zz])|([+-])(\d\d):?(\d\d))?"
-)
+from ..times import read_stamp
 
 
 def seconds(stamp):
@@ -22,19 +18,8 @@ def seconds(stamp):
     A stamp without a year (vLLM's own ``11-30 07:00:00``) gives None: it can't be ordered against another
     clock.
     """
-    match = _RFC3339.match(stamp.strip()) if isinstance(stamp, str) else None
-    if not match:
-        return None
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    try:
-        moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
-    except ValueError:
-        return None
-    offset = 0
-    if match.group(9):
-        offset = (int(match.group(10)) * 60 + int(match.group(11))) * 60
-        offset = offset if match.group(9) == "+" else -offset
-    total = moment.timestamp() - offset + float(f"0.{match.group(7) or 0}")
+    found = read_stamp(stamp)
+    total = found.moment.timestamp() + float(f"0.{found.fraction}") if found else 0.0
     return total or None  # 1970-01-01T00:00:00Z is how Kubernetes writes "no time"
 
 

@@ -121,7 +121,7 @@ def _finding(finding, level):
     if finding["why"]:
         lines += ["", f"{level} Why", "", escape(finding["why"])]
     if finding["runbook"]:
-        lines += ["", f"> In the runbook: {escape(finding['runbook'])}"]
+        lines += ["", f"> Rule of thumb: {escape(finding['runbook'])}"]
     if finding["do"]:
         lines += ["", f"{level} Do this", ""]
         for number, change in enumerate(finding["do"], 1):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_only_exec_is_more_than_reading():
     assert granted("vllm-oom-exec") == {("", "pods/exec", "get"), ("", "pods/exec", "create")}
     resources = {resource for _group, resource, _verb in granted(*ROLES)}
     assert not resources & {"secrets", "configmaps", "*"}
+
+
+def test_configmaps_are_offered_and_not_granted():
+    text = MANIFEST.read_text(encoding="utf-8")
+    assert ("", "configmaps", "get") not in granted(*ROLES)
+    offered = re.sub(r"^( +)# (?=-| {2})", r"\1", text, flags=re.MULTILINE)
+    rules = next(
+        item["rules"]
+        for item in yaml.safe_load(offered)["items"]
+        if item["metadata"]["name"] == "vllm-oom-reader" and "rules" in item
+    )
+    assert {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]} in rules
 
 
 def test_every_binding_names_a_role_of_the_manifest():
