@@ -21,12 +21,15 @@ description:
   - Whatever is refused or gone is listed in RV(evidence.unreadable) with the right that is missing, and the rest is read all
     the same. The module fails only when there is nothing to diagnose.
   - Secrets in environment variables, arguments, URLs and log lines, and users' prompts, are replaced while reading.
+  - Where engine settings come from ConfigMaps (environment variables, or the file that C(--config) names), the right to
+    get C(configmaps) is needed to read them. Objects of kind Secret are never read.
 options:
   bundle:
     description:
       - A saved evidence document, a log file of any name (also compressed with gzip), or a directory or archive made by
-        C(kubectl cluster-info dump), must-gather or Troubleshoot.sh, a C(kubectl describe pod) text, stern's output, or an
-        export of Loki or Elasticsearch. What it is is found out by looking at it.
+        C(kubectl cluster-info dump), must-gather or Troubleshoot.sh, a C(kubectl describe pod) text, stern's output, the
+        logs of C(docker compose) or C(journalctl -o json), or an export of Loki or Elasticsearch. What it is
+        is found out by looking at it.
       - No cluster is contacted then, and the Python library C(kubernetes) is not needed.
     type: path
   pod_file:
@@ -65,7 +68,8 @@ options:
       - V(never) runs nothing. This needs read rights only.
       - V(running) runs C(cat), C(df) and C(nvidia-smi) in running engine containers, at most 5 seconds each. It needs the
         right to create and get C(pods/exec), and is left out where a container uses over 90 percent of its memory limit or
-        where its use is not known (an exec'd process is charged to the container).
+        where its use is not known (an exec'd process is charged to the container). For containers with a memory limit it
+        takes metrics-server and the right to get C(pods.metrics.k8s.io) to know the use.
     type: str
     choices: [never, running]
     default: never
@@ -123,7 +127,7 @@ evidence:
     - The evidence document. A field whose value isn't known is V(none). Sizes are bytes unless they are Kubernetes
       quantities (resources, allocatable, capacity, quotas), durations are seconds, times are RFC 3339.
     - When the module fails because there is nothing to diagnose, it is what was seen until then.
-  returned: always, except when no source could be opened
+  returned: success, and failure when a pod was seen or something could not be read
   type: dict
   contains:
     schema:
@@ -275,6 +279,7 @@ evidence:
               sample: apps/v1
             edit:
               description: The object on which a change lasts, and the path of the engine container in it.
+                RV(ignore:inferred) says whether it is a conclusion from the name of a ReplicaSet that could not be read.
               type: dict
               returned: always
               sample:
@@ -282,13 +287,20 @@ evidence:
                 name: llama-70b
                 api_version: apps/v1
                 path: spec.template.spec.containers[vllm]
+                inferred: false
             chain:
-              description: All owners, from the nearest to the top. RV(ignore:read) says whether the object could be read.
+              description: All owners, from the nearest to the top. RV(ignore:read) says whether the object could be read,
+                RV(ignore:inferred) whether it is a conclusion.
               type: list
               elements: dict
               returned: always
               sample:
-                - {"kind": "ReplicaSet", "name": "llama-70b-6f7d9c9b5", "api_version": "apps/v1", "uid": "…", "read": true}
+                - kind: ReplicaSet
+                  name: llama-70b-6f7d9c9b5
+                  api_version: apps/v1
+                  uid: 2f1c9a52-6c0e-4b8e-9b83-0d1f5a7e4c36
+                  read: true
+                  inferred: false
             replicas:
               description: Wanted, current, ready, available and updated pods, and how many of the same template are Ready.
               type: dict
@@ -524,7 +536,9 @@ evidence:
       returned: always
       sample: {}
     unreadable:
-      description: What could not be read, why, and the right that is missing.
+      description:
+        - What could not be read, why, and the right (or whatever else would help) that is missing.
+        - From a cluster, objects of one source with the same reason are one entry that names them all, with commas between.
       type: list
       elements: dict
       returned: always
@@ -577,6 +591,13 @@ def from_cluster(module):
     return cluster.collect(access, dict(query, since=parse_duration(module.params["since"])))
 
 
+def failure(error):
+    """What the module fails with: the sentence, and what was seen until then where that is anything."""
+    partial = getattr(error, "evidence", None)
+    seen = partial and (partial["pods"] or partial["unreadable"])
+    return dict({"evidence": partial} if seen else {}, msg=str(error))
+
+
 def main():
     module = AnsibleModule(
         argument_spec=argument_spec(),
@@ -595,8 +616,7 @@ def main():
     try:
         evidence = from_bundle(module) if module.params["bundle"] else from_cluster(module)
     except DocumentError as error:
-        partial = getattr(error, "evidence", None)
-        module.fail_json(msg=str(error), **({} if partial is None else {"evidence": partial}))
+        module.fail_json(**failure(error))
     module.exit_json(changed=False, evidence=evidence)
 
 

@@ -51,6 +51,7 @@ class RecordedApi:
         self.token = token
         self.objects = {}
         self.logs = {}
+        self.log_refusals = {}
         self.programs = {}
         self.faults = []
         self.requests = []
@@ -72,6 +73,10 @@ class RecordedApi:
         raw = text.encode() if isinstance(text, str) else text
         self.logs[namespace, pod, container, previous] = raw
 
+    def refuse_log(self, namespace, pod, container, text, previous=False):
+        """What the kubelet writes in place of a log when it has sent status 200 already; without timestamps."""
+        self.log_refusals[namespace, pod, container, previous] = text
+
     def add_program(self, command, printed, exit_code=0):
         """What an exec'd command prints; unknown ones end with 1 and a complaint, None never ends."""
         self.programs[tuple(command)] = (printed, exit_code)
@@ -80,7 +85,7 @@ class RecordedApi:
         """Answer paths (with query) that match ``pattern`` with a refusal, the next ``times`` times.
 
         status: an HTTP status; ``reset`` breaks the connection before an answer, ``break`` in the middle of the
-        body. body: further fields of the Status object.
+        body, ``hang`` never answers. body: further fields of the Status object.
         """
         self.faults.append(
             {
@@ -237,6 +242,11 @@ def _handler(api):
             container = query.get("container")
             previous = query.get("previous") == "true"
             text = api.logs.get((namespace, name, container, previous))
+            refusal = api.log_refusals.get((namespace, name, container, previous))
+            if refusal is not None:
+                self._chunks([refusal.encode()])
+                self.wfile.write(b"0\r\n\r\n")
+                return None
             if text is None and previous:
                 return self._refuse(
                     400, f'previous terminated container "{container}" in pod "{name}" not found'
@@ -288,6 +298,11 @@ def _handler(api):
                 # SO_LINGER 0 makes close() send RST.
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
+                self.close_connection = True
+                return None
+            if status == "hang":
+                self.connection.settimeout(60)
+                self.rfile.read(1)
                 self.close_connection = True
                 return None
             if status == "break":

@@ -66,14 +66,14 @@ def _has_template(pod):
 
 def _edit(pod, what):
     edited = edited_object(pod)
-    if edited.split("/")[0] in _IMMUTABLE_KINDS:
+    if edited.partition("/")[0] in _IMMUTABLE_KINDS:
         return _recreate(pod, edited, what)
     return f"kubectl{namespace_option(pod)} edit {edited}  # {what}"
 
 
 def _recreate(pod, edited, what):
     """An object that can't be changed in place: save it, change the file, replace it."""
-    ns, file = namespace_option(pod), shlex.quote(edited.split("/")[1] + ".yaml")
+    ns, file = namespace_option(pod), shlex.quote(edited.partition("/")[2] + ".yaml")
     return (
         f"kubectl{ns} get {edited} -o yaml > {file}  # in that file {what}; then kubectl{ns} replace --force "
         f"-f {file}, for it can't be edited in place"

@@ -325,8 +325,8 @@ class Scene:
         for name in ("startup", "liveness"):
             if self.events[name]:
                 return name
-        earlier = self.events["earlier"]
-        return _PROBE_KILL.search(earlier[-1]["message"]).group("probe") if earlier else None
+        said = [_PROBE_KILL.search(event["message"]) for event in self.events["earlier"]]
+        return next((match.group("probe") for match in reversed(said) if match), None)
 
     @property
     def stopped(self):

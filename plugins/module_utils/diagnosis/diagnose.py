@@ -230,9 +230,12 @@ def unseen_words(facts):
     """What of this container's history was not seen, in one sentence, or None: it limits the confidence (design, rule 1)."""
     restarts = facts.restarts
     seen = sum(run.get("state") != "waiting" for run in facts.container.get("attempts") or [])
+    # The newest run is the one that waits to start when no other is known: it hasn't run.
+    started = restarts + bool(seen) if isinstance(restarts, int) else 0
     parts = []
-    if isinstance(restarts, int) and restarts + 1 > seen:
-        parts.append(f"the container started {restarts + 1} times and {seen} of these runs could be read")
+    if started > seen:
+        times = "once" if started == 1 else f"{started} times"
+        parts.append(f"the container started {times} and {seen} of these runs could be read")
     if facts.log.get("readable") and facts.log.get("complete") is False:
         parts.append("the log does not reach back to the start of the run")
     if not facts.log.get("readable") and facts.attempt.get("state") == "terminated":

@@ -126,8 +126,8 @@ def device_oom(facts, line, match):
             return special
     used = facts.used_before(line) if phase in ("load", "unknown") and not numbers else None
     if used and used >= _TAKEN_BEFORE:
-        reason = f"nvidia-smi showed {used:.0%} of the card in use before the engine started"
-        return verdict("gpu_held_by_other", "likely", reason, phase="load", memory=memory)
+        held = f"nvidia-smi showed {used:.0%} of the card in use before the engine started"
+        return verdict("gpu_held_by_other", "likely", held, phase="load", memory=memory)
     if facts.rollout and phase in ("load", "unknown"):
         return verdict(
             "gpu_held_by_other",
@@ -170,7 +170,7 @@ def device_oom(facts, line, match):
             numbers=numbers,
         )
     cause = _BY_PHASE[phase]
-    reason = None
+    reason: str | None = None
     if phase == "unknown":
         phase, reason = (
             "load",

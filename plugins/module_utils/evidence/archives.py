@@ -13,9 +13,6 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-import tarfile
-import tempfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -55,9 +52,6 @@ class Entry(NamedTuple):
     open: Callable[[], Any]
 
 
-# What reading a stream of this room can raise besides DocumentError.
-READ_ERRORS = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
-
 # First bytes -> what it is, for the compressions that are not read here.
 _OTHER_COMPRESSIONS = (
     (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
@@ -71,6 +65,17 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 # Control characters that no log, JSON or YAML holds in number (a log may hold a few: escape, form feed, NUL).
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x1b\b"))
+
+
+def read_errors():
+    """What reading a stream of this room can raise besides DocumentError, for ``except read_errors()``.
+
+    Like everything here about tar and zip it imports their modules only when they are needed: most bundles are neither.
+    """
+    import tarfile
+    import zipfile
+
+    return (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 class Joined:
@@ -375,10 +380,11 @@ class Folder(_Tree):
         self.skip(relative, error.strerror or str(error), f"permission to read {error.filename}")
 
 
+# TarInfo's tests for a member that is no file.
 _SPECIAL = (
-    (tarfile.TarInfo.ischr, "a device"),
-    (tarfile.TarInfo.isblk, "a device"),
-    (tarfile.TarInfo.isfifo, "a pipe"),
+    ("ischr", "a device"),
+    ("isblk", "a device"),
+    ("isfifo", "a pipe"),
 )
 
 
@@ -390,6 +396,8 @@ class Tar(_Tree):
         self._opened = opened
 
     def _files(self):
+        import tarfile
+
         with self._opened() as raw:
             reader = Reader(raw, self.name, self.limits)
             counted: Any = _Counted(reader.stream())
@@ -399,7 +407,7 @@ class Tar(_Tree):
                     for member in archive:
                         end = member.offset_data + (member.size if member.isreg() else 0)
                         yield from self._member(archive, member)
-            except READ_ERRORS as error:
+            except read_errors() as error:
                 self.skip(self.name, f"the archive ends early or is damaged ({reader.problem or error})")
             # tarfile takes the end of a truncated stream for the end of the archive.
             if reader.problem or counted.size < end:
@@ -414,7 +422,7 @@ class Tar(_Tree):
         elif member.isreg() and not member.issparse():
             yield Entry(name, member.size, lambda: archive.extractfile(member))
         elif not member.isdir():
-            what = next((words for test, words in _SPECIAL if test(member)), "no ordinary file")
+            what = next((words for test, words in _SPECIAL if getattr(member, test)()), "no ordinary file")
             self.skip(name, f"{what} in an archive, not read")
 
     def _link(self, member, name):
@@ -433,11 +441,13 @@ class Zip(_Tree):
         self._opened = opened
 
     def _files(self):
+        import zipfile
+
         try:
             with self._opened() as raw, zipfile.ZipFile(raw) as archive:
                 for member in archive.infolist():
                     yield from self._member(archive, member)
-        except READ_ERRORS as error:
+        except read_errors() as error:
             self.skip(self.name, f"the archive ends early or is damaged ({error})")
 
     def _member(self, archive, member):
@@ -465,6 +475,8 @@ class Zip(_Tree):
 
 def spool(stream, name, limits=LIMITS) -> IO[bytes]:
     """``stream`` (a pipe) as a file that can be read twice; it has no name on the disk and goes with its handle."""
+    import tempfile
+
     copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it outlives this function
     size = 0
     for data in iter(lambda: stream.read(CHUNK), b""):

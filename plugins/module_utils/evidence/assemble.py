@@ -116,9 +116,10 @@ def cap_pod(pod, limit=MAX_POD_BYTES):
     of every attempt stays to the last.
     """
     pod.setdefault("cut", [])
-    if size_of(pod) > min(TYPICAL_POD_BYTES, limit):
-        for cut in _GENTLE_CUTS:
-            cut(pod)
+    for cut in _GENTLE_CUTS:
+        if size_of(pod) <= min(TYPICAL_POD_BYTES, limit):
+            break
+        cut(pod)
     for cut in _CUTS:
         if size_of(pod) <= limit:
             break
@@ -360,7 +361,11 @@ def _drop_side_commands(pod):
             pod["cut"].append(f"command, args and env of {entry['name']}: left out (size limit)")
 
 
-_GENTLE_CUTS = (_keep_last("tail", 20, spare_newest=True), _thin_errors(4, 1, from_index=3))
+_GENTLE_CUTS = (
+    _keep_last("tail", 20, spare_newest=True),
+    _thin_errors(4, 1, from_index=3),
+    _drop_defaults,
+)
 _CUTS = (
     _keep_last("tail", 50),
     _keep_first("notes", 20),

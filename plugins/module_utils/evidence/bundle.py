@@ -22,25 +22,29 @@ from typing import Any
 from .. import documents
 from ..documents import EVIDENCE_SCHEMA, DocumentError, unreadable
 from ..quantities import MIB
-from . import archives, assemble, describe, joining, log_exports, log_streams, trees
-from .archives import LIMITS, READ_ERRORS, Folder, Reader, Tar, Zip, spool
+from . import archives, assemble, joining, log_exports, log_streams, trees
+from .archives import LIMITS, Folder, Reader, Tar, Zip, read_errors, spool
 from .events import event_evidence, involved, sort_events
 from .groups import group_of
 from .joining import Log
 from .log_scan import LogScanner
 from .namespaces import namespace_evidence
 from .nodes import node_evidence
-from .pods import engine_container_index, is_suspicious, pod_evidence
+from .pods import MALFORMED, engine_container_index, is_suspicious, pod_evidence
 from .redact import Redactor
 from .workloads import workload_evidence
 
 _STDIN = "standard input"
+# The same as a path: of this process, or of another one of this user.
+_STDIN_PATH = re.compile(r"/dev/(?:stdin|fd/0)|/proc/\w+/fd/0")
 # A text of a tree up to this size is looked at for describe text before the logs are read.
 _DESCRIPTION = 4 * MIB
 _DOCUMENT_NAME = re.compile(r"\.(?:json|ya?ml)(?:\.gz)?$", re.IGNORECASE)
 _ARCHIVE_NAME = re.compile(r"\.(?:tar|tar\.gz|tgz|zip)$", re.IGNORECASE)
 _JSON_START = re.compile(rb'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\[|\]|$))')
-_YAML_START = re.compile(rb"(?:\s*(?:#[^\n]*)?\n)*(?:---|%YAML|apiVersion:|kind:|items:|metadata:|- )")
+_YAML_START = re.compile(
+    rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*\s*(?:---|%YAML|apiVersion:|kind:|items:|metadata:|- )"
+)
 _YAML_KIND = re.compile(rb"^(?:- )?(?:apiVersion|kind):", re.MULTILINE)
 # Files that, beside a log, describe its pod.
 _BESIDE_STEMS = ("pod", "pods", "describe", "pod-describe", "describe-pod", "pod.describe")
@@ -49,8 +53,6 @@ _LOOKED_FOR = (
     "saved evidence, pods as YAML or JSON, kubectl describe text, vLLM logs, stern, Loki or Elasticsearch exports,"
     " a cluster-info dump, a must-gather or a support bundle"
 )
-# What a pod whose fields have other types than the API's makes of the code that reads it.
-_MALFORMED = (AttributeError, TypeError, KeyError, ValueError)
 # How many pods are in a sentence that says what was seen instead.
 _NAMED = 5
 
@@ -63,11 +65,15 @@ def read_bundle(path, stdin=None, pod_file=None, now=None, limits=LIMITS):
     ``collected_at`` (datetime or RFC 3339 text; default: the present).
     Raises DocumentError with one sentence when nothing useful can be read.
     """
-    bundle = _Bundle(_STDIN if path == "-" else str(path), _time(now), limits)
+    is_stdin_path = _STDIN_PATH.fullmatch(str(path))
+    bundle = _Bundle(_STDIN if path == "-" or is_stdin_path else str(path), _time(now), limits)
     if pod_file:
         bundle.pod_file(str(pod_file))
     if path == "-":
         bundle.stream(_stdin(stdin))
+    elif is_stdin_path:
+        with _opened(path) as stream:
+            bundle.stream(stream)
     elif os.path.isdir(path):
         bundle.tree(Folder(str(path), limits))
     else:
@@ -90,7 +96,10 @@ def _stdin(given):
         return given
     data = sys.stdin.buffer.read(1) if sys.stdin else b""
     if not data:
-        raise DocumentError(f"{_STDIN}: nothing came: pipe the log into this command, or give its path")
+        raise DocumentError(
+            f"{_STDIN}: nothing came: pipe the log into this command (through a playbook this works on Linux only),"
+            " or give its path"
+        )
     return archives.Joined(data, sys.stdin.buffer)
 
 
@@ -119,7 +128,7 @@ def _is_json_log(head):
     lines = [line for line in log_streams.head_lines(head, 20) if line.strip()]
     try:
         first = json.loads(lines[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if not isinstance(first, dict) or any(keys <= set(first) for keys in _DOCUMENT_KEYS):
         return False
@@ -237,7 +246,7 @@ class _Bundle:
                     self._file(reader, kind)
         except DocumentError as error:
             self._skip(path, str(error))
-        except READ_ERRORS as error:
+        except read_errors() as error:
             self._skip(path, str(error))
 
     # --- one file
@@ -252,7 +261,7 @@ class _Bundle:
                 raise DocumentError(f"{name}: holds no pod and no log{self._instead()}: give {_LOOKED_FOR}")
         else:
             if kind == "empty":
-                self._skip(name, "the file is empty", "the log itself")
+                self._name_empty(name)
             self._text(reader, _place_of_file(name))
         if reader.problem:
             self._skip(name, f"{reader.problem}; what came before was read", "the whole file")
@@ -264,6 +273,9 @@ class _Bundle:
 
     def _skip(self, name, reason, needs=None):
         self._evidence["unreadable"].append(unreadable("bundle", name, self._redactor.text(reason), needs))
+
+    def _name_empty(self, name):
+        self._evidence["unreadable"].append(unreadable("log", name, "the file is empty", "the log itself"))
 
     def _document(self, data, name):
         """Take over what a JSON or YAML file holds; whether that was anything of use."""
@@ -341,6 +353,10 @@ class _Bundle:
         self._described(blocks)
 
     def _described(self, blocks):
+        if not blocks:
+            return
+        from . import describe
+
         for block in blocks:
             self._formats.add("describe")
             pod, events = describe.parse(block)
@@ -396,7 +412,7 @@ class _Bundle:
             look(tree, entry)
         except DocumentError as error:
             tree.skip(entry.name, str(error))
-        except READ_ERRORS as error:
+        except read_errors() as error:
             tree.skip(entry.name, f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
     def _first_look(self, tree, entry):
@@ -442,6 +458,9 @@ class _Bundle:
             with entry.open() as stream:
                 reader = Reader(stream, entry.name, self._limits)
                 kind = kind_of(reader)
+                # A must-gather holds an empty one of every container that has had no previous run.
+                if kind == "empty" and place["mark"] != "previous":
+                    self._name_empty(entry.name)
                 if kind in ("text", "empty"):
                     self._text(reader, place, only_logs=True)
                 if reader.problem:
@@ -484,7 +503,7 @@ class _Bundle:
     def _fails(self, raw):
         try:
             return is_suspicious(pod_evidence(raw, Redactor(), self._events_of(raw)), float("inf"))
-        except _MALFORMED:
+        except MALFORMED:
             return True
 
     # --- the end
@@ -509,7 +528,9 @@ class _Bundle:
             raise DocumentError(f"{self._detail}: {self._nothing_useful()}{self._not_read()}")
         self._add_surroundings()
         self._evidence["counts"]["pods_seen"] = len(self._objects.of_kind("Pod"))
-        self._evidence["source"]["formats"] = sorted(self._formats)
+        # Line numbers of the evidence are those of this file, where it is a single log.
+        single = self._formats == {"log"} and os.path.isfile(self._detail)
+        self._evidence["source"].update(formats=sorted(self._formats), file=self._detail if single else None)
         return assemble.finish(self._evidence, self._redactor)
 
     def _logs_by_pod(self, pods):
@@ -556,7 +577,7 @@ class _Bundle:
         """What ``read()`` makes of saved objects; None, and named, where their fields aren't what the API's are."""
         try:
             return read()
-        except _MALFORMED as error:
+        except MALFORMED as error:
             self._skip(
                 about, f"not as the Kubernetes API writes it ({error}), left aside", "kubectl get -o yaml"
             )
@@ -663,7 +684,7 @@ _EXPORT = re.compile(rb'"(?:hits|resultType|textPayload|_source|values|log|line)
 def _group_of(raw):
     try:
         return group_of(raw)
-    except _MALFORMED:
+    except MALFORMED:
         return None
 
 
@@ -695,7 +716,7 @@ def _container_names(raw):
         return [
             str(item["name"]) for field in ("containers", "initContainers") for item in spec.get(field) or []
         ]
-    except _MALFORMED:
+    except MALFORMED:
         return []
 
 

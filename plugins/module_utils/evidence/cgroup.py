@@ -122,7 +122,7 @@ def _read_v1(by_name, found):
 def _table(text):
     """``{key: int}`` of a file of "key number" lines; other lines are passed over."""
     pairs = (line.split() for line in (text or "").splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def _number(text):

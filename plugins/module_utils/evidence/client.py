@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from ..documents import DocumentError
 from .kubeconfig import SERVICE_ACCOUNT, plain_access, ssl_context
+from .redact import Redactor
 
 URLLIB3_IMPORT_ERROR = None
 try:
@@ -34,11 +35,17 @@ except ImportError:
 PAGE = 500
 CHUNK = 1 << 16
 WORKERS = 8
-_RETRIED = (429, 500, 502, 503, 504)
+# Answers to a log request that the API server gives when the node's kubelet doesn't.
+NODE_FAILURES = (500, 502, 503, 504)
+_RETRIED = (429, *NODE_FAILURES)
 _PAUSES = (0.2, 0.5, 1.0)
 _MAX_RETRY_AFTER = 5.0
+# Seconds that all requests of a run together pause before they ask again.
+_PAUSES_OF_A_RUN = 30.0
 _CONNECT_TIMEOUT = 10.0
-_READ_TIMEOUT = 60.0
+_READ_TIMEOUT = 20.0
+# Seconds without any answer after which the server is given up for the rest of the run.
+_PATIENCE = 40.0
 
 # The client configuration's attribute for each option of kubernetes.core (its args_common.AUTH_ARG_MAP).
 _OPTIONS = {
@@ -146,6 +153,7 @@ def connect(params, environ=None):
             _impersonation(auth),
             lambda: _configuration(auth)[0],
         )
+    _check_kubeconfig_exists(auth, environ)
     configuration, namespace = _configuration(auth)
     return Client(
         _library_pool(configuration),
@@ -155,6 +163,23 @@ def connect(params, environ=None):
         _impersonation(auth),
         lambda: configuration,
     )
+
+
+def _check_kubeconfig_exists(auth, environ):
+    """Raises DocumentError where options or environment name a kubeconfig file (or several) and there is none."""
+    if _explicit(auth):
+        return
+    given = auth.get("kubeconfig")
+    if not given and not environ.get("KUBERNETES_SERVICE_HOST"):
+        given = environ.get("KUBECONFIG")
+    if not isinstance(given, str):
+        return
+    paths = [os.path.expanduser(path) for path in given.split(os.pathsep) if path]
+    if paths and not any(os.path.exists(path) for path in paths):
+        raise DocumentError(
+            f"there is no kubeconfig file {' nor '.join(paths)}: give the path of one (option kubeconfig, or "
+            "K8S_AUTH_KUBECONFIG or KUBECONFIG in the environment), or host and api_key"
+        )
 
 
 def _plain_pool(access):
@@ -236,8 +261,10 @@ def _load(auth, configuration):
     # The loader runs credential plugins and decodes user files: whatever it raises is about that input.
     except Exception as error:
         where = "the given kubeconfig" if isinstance(given, dict) else (given or "the default kubeconfig")
+        # A credential plugin's own words may hold what it was to keep.
+        why = Redactor().text(_first_line(error))
         raise DocumentError(
-            f"no cluster can be read: {where} is not usable ({_first_line(error)}); give kubeconfig and context, "
+            f"no cluster can be read: {where} is not usable ({why}); give kubeconfig and context, "
             "or host and api_key, or their K8S_AUTH_ environment variables"
         ) from error
     chosen = next((item for item in contexts if item.get("name") == auth.get("context")), active)
@@ -268,6 +295,24 @@ def _impersonation(auth):
     return headers
 
 
+class LogGone(ApiError):
+    """The node no longer has a container's log, and the kubelet says so in its place."""
+
+
+class _NothingCame(ApiError):
+    """A log didn't begin in time: the node's fault or the server's."""
+
+
+# No times in it: equal reasons are reported together.
+_NO_ANSWER = "nothing came in time"
+# The kubelet's errors when it has sent the headers of a log already (kuberuntime's GetContainerLogs and ReadLogs).
+_REFUSED_LOG = re.compile(
+    rb"\s*(?P<why>unable to retrieve container logs for \S+|"
+    rb"failed to (?:try resolving symlinks in path|open log file) [^\n]+)\s*"
+)
+_REFUSAL_BYTES = 2000
+
+
 class Client:
     """Reads one cluster. Safe for use by several threads at once.
 
@@ -283,11 +328,15 @@ class Client:
         self._impersonation = list(impersonation)
         self._library = library
         self._pause = pause
+        self._pauses_left = _PAUSES_OF_A_RUN
+        # After requests in vain: since when nothing was heard, and whether one of them was tried to its end.
+        self._heard_at = time.monotonic()
+        self._silent_since = None
         self._silent = False
 
     def get(self, path, params=()):
         """The JSON at ``path``. Raises ApiError."""
-        response = self._request(path, params, stream=False)
+        response = self._request(path, params)
         try:
             return json.loads(response.data)
         except ValueError as error:
@@ -314,25 +363,50 @@ class Client:
                 continue
             kind = (page.get("kind") or "").replace("List", "")
             for item in page.get("items") or []:
-                uid = (item.get("metadata") or {}).get("uid")
+                uid = _uid(item)
                 if uid in seen:
                     continue
                 if uid:
                     seen.add(uid)
                 # Items of a list carry neither of the two; later stages tell objects apart by them.
-                item.setdefault("kind", kind or None)
-                item.setdefault("apiVersion", page.get("apiVersion"))
+                if isinstance(item, dict):
+                    item.setdefault("kind", kind or None)
+                    item.setdefault("apiVersion", page.get("apiVersion"))
                 yield item
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
 
-    def stream(self, path, params=()):
-        """The bytes at ``path`` as they come, in chunks. Raises ApiError, also in the middle."""
-        response = self._request(path, params, stream=True)
+    def log(self, namespace, pod, params=()):
+        """A container's log as it comes, in chunks of bytes. Raises ApiError, also in the middle; LogGone.
+
+        What the API server says for a kubelet that doesn't answer (NODE_FAILURES) is not asked for again.
+        A kubelet that keeps the server waiting counts as one of them: 504.
+        """
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         try:
-            yield from response.stream(CHUNK)
+            response = self._request(path, params, log=True)
+        except _NothingCame:
+            self._ask_the_server()
+            raise ApiError(504, f"nothing came within {_READ_TIMEOUT:g} s") from None
+        yield from _without_refusal(self._chunks(response))
+
+    def _ask_the_server(self):
+        """Raise ApiError when the server itself doesn't answer."""
+        try:
+            self._request("/version", ())
+        except ApiError as error:
+            if error.status is None:
+                raise
+
+    def _chunks(self, response):
+        try:
+            for chunk in response.stream(CHUNK):
+                self._heard()
+                yield chunk
         except urllib3.exceptions.HTTPError as error:
+            if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+                self._heard_nothing(self._heard_at)
             raise ApiError(None, f"the connection broke off ({_first_line(error)})") from error
         finally:
             # A connection that was read to its end goes back to the pool, any other is closed.
@@ -348,6 +422,8 @@ class Client:
         """
         if self._impersonation:
             raise ApiError(None, "exec is not possible with impersonation")
+        started = time.monotonic()
+        self._patience()
         configuration = self._library()
         import websocket
         from kubernetes.client.exceptions import ApiException
@@ -365,7 +441,10 @@ class Client:
             )
         except ApiException as error:
             status = re.search(r"status (\d{3})", str(error.reason))
+            if not status:
+                self._heard_nothing(started)
             raise ApiError(int(status.group(1)) if status else None, _first_line(error.reason)) from error
+        self._heard()
         try:
             socket.run_forever(timeout=timeout)
             if socket.is_open():
@@ -385,19 +464,22 @@ class Client:
         given = [("Accept", "application/json"), ("User-Agent", "vllm_runbook.oom")]
         return given + self._impersonation + self._credentials()
 
-    def _request(self, path, params, stream):
+    def _request(self, path, params, log=False):
+        """The answer to a GET. Raises ApiError; for a log that doesn't begin in time _NothingCame."""
         query = urlencode(_pairs(params))
         url = f"{self.host}{path}" + (f"?{query}" if query else "")
         headers = HTTPHeaderDict()
         for name, value in self._headers():
             headers.add(name, value)
-        if stream:
+        if log:
             headers["Accept"] = "*/*"
         else:
             headers["Accept-Encoding"] = "gzip"
         # Once the server stayed silent through all tries, later requests don't wait for it again.
         pauses = () if self._silent else _PAUSES
         for pause in (*pauses, None):
+            patience = self._patience()
+            started = time.monotonic()
             try:
                 response = self._pool.request(
                     "GET",
@@ -405,25 +487,64 @@ class Client:
                     headers=headers,
                     retries=False,
                     redirect=False,
-                    preload_content=not stream,
-                    timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT, read=_READ_TIMEOUT),
+                    preload_content=not log,
+                    timeout=urllib3.Timeout(
+                        connect=min(_CONNECT_TIMEOUT, patience), read=min(_READ_TIMEOUT, patience)
+                    ),
                 )
             except urllib3.exceptions.SSLError as error:
                 raise ApiError(None, f"TLS to {self.host} fails ({_first_line(error)})") from error
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                if pause is None:
+                self._heard_nothing(started)
+                if log and isinstance(error, urllib3.exceptions.ReadTimeoutError):
+                    raise _NothingCame(None, _NO_ANSWER) from error
+                if not self._may_ask_again(pause):
                     self._silent = True
-                    raise ApiError(None, _first_line(_innermost(error))) from error
+                    raise ApiError(None, _why_not(error)) from error
                 self._pause(pause)
                 continue
-            self._silent = False
+            self._heard()
             if response.status < 400:
                 return response
             body = response.data
-            if response.status not in _RETRIED or pause is None:
+            retried = response.status in _RETRIED and not (log and response.status in NODE_FAILURES)
+            wait = max(pause or 0.0, _retry_after(response))
+            if not retried or not self._may_ask_again(pause and wait):
                 raise _refusal(response.status, body)
-            self._pause(max(pause, _retry_after(response)))
+            self._pause(wait)
         raise AssertionError("the last try returns or raises")
+
+    def _patience(self):
+        """For how many seconds the server may still be waited for. Raises ApiError when it has been given up."""
+        since = self._silent_since
+        left = _PATIENCE if since is None else _PATIENCE - (time.monotonic() - since)
+        if left <= 0:
+            raise ApiError(None, _NO_ANSWER)
+        return left
+
+    def _may_ask_again(self, pause):
+        """Whether to ask again after ``pause`` seconds (None: that was the last try)."""
+        if pause is None or self._pauses_left <= 0:
+            return False
+        self._pauses_left -= pause
+        return True
+
+    def _heard(self):
+        self._heard_at = time.monotonic()
+        self._silent_since = None
+        self._silent = False
+
+    def _heard_nothing(self, started):
+        """A request in vain, sent at ``started``: other threads may have heard of the server meanwhile."""
+        if self._silent_since is None:
+            self._silent_since = max(started, self._heard_at)
+
+
+def _uid(item):
+    """An object's uid, or None where it has none that is a text."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else None
 
 
 def _failed(outcome):
@@ -433,6 +554,30 @@ def _failed(outcome):
     except ValueError:
         return "how it ended is not known"
     return None if status.get("status") == "Success" else status.get("message") or "it failed"
+
+
+def _without_refusal(chunks):
+    """``chunks`` of a log; raises LogGone when the kubelet's refusal is all there is."""
+    held = b""
+    passed = False
+    try:
+        for chunk in chunks:
+            if passed:
+                yield chunk
+                continue
+            held += chunk
+            if len(held) > _REFUSAL_BYTES:
+                passed = True
+                yield held
+    except ApiError:
+        if not passed:
+            yield held
+        raise
+    if not passed:
+        refused = _REFUSED_LOG.fullmatch(held)
+        if refused:
+            raise LogGone(None, refused.group("why").decode("utf-8", "replace").strip())
+        yield held
 
 
 def _pairs(params):
@@ -456,6 +601,18 @@ def _retry_after(response):
         return min(_MAX_RETRY_AFTER, float(response.headers.get("Retry-After") or 0))
     except ValueError:
         return 0.0
+
+
+def _why_not(error):
+    """Why a request got no answer, without times and paths, so that equal reasons read alike."""
+    late = (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError)
+    # urllib3 1 derives a refused connection from the timeout.
+    refused = urllib3.exceptions.NewConnectionError
+    return (
+        _NO_ANSWER
+        if isinstance(error, late) and not isinstance(error, refused)
+        else _first_line(_innermost(error))
+    )
 
 
 def _innermost(error):

@@ -12,19 +12,35 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import difflib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from functools import partial
 
 from ..documents import DocumentError, evidence, log, unreadable
-from . import assemble, container_files, groups, workloads
-from .client import WORKERS, ApiError
-from .events import concerns, event_evidence, events_about, involved, sort_events
+from . import absent_pods, assemble, container_files, groups, workloads
+from .client import NODE_FAILURES, WORKERS, ApiError, LogGone
+from .events import (
+    concerns,
+    event_evidence,
+    events_about,
+    first_time,
+    involved,
+    last_time,
+    sort_events,
+)
 from .log_scan import LogScanner, completeness
 from .namespaces import namespace_evidence
 from .nodes import node_evidence
-from .pods import DEFAULT_SINCE, is_bad_event, is_suspicious, pod_evidence, recognise_engine
+from .pods import (
+    DEFAULT_SINCE,
+    MALFORMED,
+    is_bad_event,
+    is_suspicious,
+    parse_time,
+    pod_evidence,
+    recognise_engine,
+)
 from .redact import Redactor
 
 _MAX_EVENTS_OF_ONE_OBJECT = 50
@@ -34,6 +50,9 @@ _OWNER_KINDS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job", "LeaderWorkerSe
 # API groups that a cluster need not have: asking for their kinds without the group only yields refusals.
 _OPTIONAL_GROUPS = ("keda.sh", "autoscaling.k8s.io")
 _MAX_VALUE = 2000
+_METRICS_GROUP = "metrics.k8s.io"
+# What helps where a node has removed a log.
+_LOG_STORE = "an export of the cluster's log store, if it has one"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
@@ -66,6 +85,8 @@ class _Kept:
         self.redactor = redactor
         self.evidence = pod_evidence(raw, redactor, asked=asked)
         self.evidence["group"] = groups.group_of(raw)
+        # Raw events of owners that may not create this pod's replicas.
+        self.refusals = []
 
 
 class _Collection:
@@ -85,7 +106,11 @@ class _Collection:
         self.others = []
         self.replicas = {}
         self.refused = set()
+        self.seen = set()
+        self.nodes_with_logs = set()
+        self.silent_nodes = {}
         self.owner_events = {}
+        self.last_words = {}
         self.node_events = []
         self.objects = {}
         self.api_groups = None
@@ -97,10 +122,13 @@ class _Collection:
             raise self._failure(self._why(error)) from error
         pod_events = self._read_events()
         self._keep_by_events(pod_events)
+        self._well_formed("event", "events of refused pods", self._keep_beside_refused)
+        self._well_formed("event", "events of pods that are gone", self._note_the_gone)
         self._keep_groups()
         for uid, item in self.kept.items():
-            item.evidence["events"] = events_about(
-                dict(item.raw, kind="Pod"), pod_events.get(uid, ()), item.redactor
+            item.evidence["events"] = sort_events(
+                self._events_about(item, pod_events.get(uid, ()))
+                + [event_evidence(event, item.redactor) for event in item.refusals]
             )
             item.evidence["suspicious"] = is_suspicious(item.evidence, self.since, self.now)
         self._read_the_rest()
@@ -122,23 +150,31 @@ class _Collection:
             raise self._failure(self._no_engines())
 
     def _sort_pod(self, raw):
+        self.document["counts"]["pods_seen"] += 1
+        self._well_formed("pod", _name_of(raw), partial(self._sort_well_formed, raw))
+
+    def _sort_well_formed(self, raw):
         metadata = raw.get("metadata") or {}
         metadata.pop("managedFields", None)
-        self.document["counts"]["pods_seen"] += 1
+        self.seen.add(metadata.get("uid"))
         group = groups.group_of(raw)
         engine = recognise_engine(raw)
         if engine is None and group is None:
             if len(self.others) < _MAX_NAMED:
-                self.others.append(raw)
+                self.others.append(_describe(raw))
             return
         place = _place(raw, group)
+        _texts(
+            place["uid"], place["namespace"] or 0, place["name"] or 0, (raw.get("spec") or {}).get("nodeName")
+        )
         seen = pod_evidence(raw, Redactor())
+        suspicious = is_suspicious(seen, self.since, self.now)
         if engine:
-            self.engines[place["uid"]] = place
             self._count_replica(raw, seen)
+            self.engines[place["uid"]] = place
         else:
             self.members.append(place)
-        if engine and is_suspicious(seen, self.since, self.now):
+        if engine and suspicious:
             self.kept[place["uid"]] = _Kept(raw, self._redactor())
         elif group is None:
             # A healthy pod stays as a name only: a fleet's objects aren't held.
@@ -153,9 +189,14 @@ class _Collection:
             if error.status != 404:
                 raise
             raise self._failure(self._unknown_pod(name)) from error
-        uid = (raw.get("metadata") or {}).get("uid")
         self._sort_pod(raw)
-        self.kept[uid] = _Kept(raw, self._redactor(), asked=True)
+        try:
+            uid = (raw.get("metadata") or {}).get("uid")
+            self.kept[uid] = _Kept(raw, self._redactor(), asked=True)
+        except MALFORMED as error:
+            raise self._failure(
+                f"the pod {name} in namespace {self.namespace} is {_not_the_apis(error)}"
+            ) from error
         self.engines.setdefault(uid, _place(raw, groups.group_of(raw)))
         selector = self._relatives(raw)
         if selector:
@@ -204,20 +245,100 @@ class _Collection:
                 continue
             if not any(is_bad_event(event_evidence(item, Redactor())) for item in events):
                 continue
-            raw = place["raw"] or self._try(
-                lambda place=place: self.client.get(
-                    f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"
-                ),
-                "pod",
-                f"{place['namespace']}/{place['name']}",
-                f"get pods in namespace {place['namespace']}",
-            )
-            if not raw:
+            item = self._fetch(place)
+            if not item:
                 continue
-            item = _Kept(raw, self._redactor())
-            item.evidence["events"] = events_about(dict(raw, kind="Pod"), events, Redactor())
+            item.evidence["events"] = self._events_about(item, events)
             if is_suspicious(item.evidence, self.since, self.now):
                 self.kept[uid] = item
+
+    def _fetch(self, place):
+        """A pod of which only the name was kept, as ``_Kept``, or None."""
+        raw = place["raw"] or self._try(
+            lambda: self.client.get(f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"),
+            "pod",
+            f"{place['namespace']}/{place['name']}",
+            f"get pods in namespace {place['namespace']}",
+        )
+        return raw and self._well_formed("pod", _name_of(raw), partial(_Kept, raw, self._redactor()))
+
+    def _keep_beside_refused(self):
+        """Replicas that a quota or policy refuses exist only as events of their owner: a pod beside them tells of it.
+
+        Where there is none, the refusal is named on its own, if the owner's template is an engine.
+        """
+        for raw, owner in self._refusals():
+            about = involved(raw)
+            places = [
+                place
+                for place in self.engines.values()
+                if place["namespace"] == about.get("namespace")
+                and absent_pods.is_under(place["owner"], about, owner)
+            ]
+            if not places:
+                # The query may hide the pods that are there.
+                if _has_engine(owner) and not self.query.get("pod") and not self.query.get("selector"):
+                    self._note_absent(f"{about.get('kind')}/{about.get('name')}", raw, "its pods are refused")
+                continue
+            place = next((item for item in places if item["uid"] in self.kept), places[0])
+            if place["uid"] not in self.kept and not self.query.get("pod"):
+                item = self._fetch(place)
+                if item:
+                    self.kept[place["uid"]] = item
+            if place["uid"] in self.kept:
+                self.kept[place["uid"]].refusals.append(raw)
+
+    def _refusals(self):
+        """``(newest refusal, its raw owner)`` of owners that lack pods now; the owner is {} when it may not be read."""
+        for events in list(self.owner_events.values()):
+            raw = absent_pods.refusal([event for event in events if self._is_recent(event)])
+            owner = raw and self._well_formed("event", _name_of(raw), partial(self._short_owner, raw))
+            if owner is not None:
+                yield raw, owner
+
+    def _short_owner(self, raw):
+        """The object that a refusal is about, ``{}`` when it may not be read, None when it is gone or has its pods."""
+        about = involved(raw)
+        known = workloads.kind_of(about.get("apiVersion") or "", about.get("kind"))
+        if known is None:
+            return {}
+        path = f"{_root(about['apiVersion'])}/namespaces/{about.get('namespace')}/{known.plural}/{about.get('name')}"
+        if path not in self.objects:
+            try:
+                self.objects[path] = self.client.get(path)
+            except ApiError as error:
+                return None if error.status == 404 else {}
+        owner = self.objects[path] or {}
+        return None if absent_pods.has_all_pods(owner) else owner
+
+    def _note_the_gone(self):
+        """Pods that died and are no more are named with the last that was heard of them."""
+        # A selector hides pods that are still there.
+        if self.query.get("pod") or self.query.get("selector"):
+            return
+        names = [place["name"] for place in self.engines.values()]
+        telling = [
+            raw
+            for raw in self._gone()
+            if absent_pods.looks_like_engine(raw, names)
+            and not (self.engines and absent_pods.is_ordinary(raw))
+        ]
+        for raw in telling[:_MAX_NAMED]:
+            self._note_absent(involved(raw).get("name"), raw, "gone with its logs")
+
+    def _note_absent(self, name, raw, what):
+        namespace = involved(raw).get("namespace")
+        reason = self._clean(f"{what}; its last event is {absent_pods.words(raw)}")
+        self.document["unreadable"].append(unreadable("pod", self._clean(f"{namespace}/{name}"), reason))
+
+    def _gone(self):
+        """The most telling event of each pod that is gone, newest first."""
+        recent = [raw for raw in self.last_words.values() if self._is_recent(raw)]
+        return sorted(recent, key=lambda raw: last_time(raw) or "", reverse=True)
+
+    def _is_recent(self, raw):
+        seen = parse_time(last_time(raw))
+        return seen is None or (self.now - seen).total_seconds() <= self.since
 
     def _keep_groups(self):
         """Every pod of an engine of which one pod is suspicious: the first error may be in another pod."""
@@ -236,9 +357,15 @@ class _Collection:
         where = f"namespace {namespace}" if namespace else "all namespaces"
         try:
             for raw in self.client.pages(path):
+                if self._well_formed("event", _name_of(raw), partial(_checked_event, raw)) is None:
+                    continue
                 about = involved(raw)
                 if about.get("kind") == "Pod" and about.get("uid") in self.engines:
                     _append(found.setdefault(about["uid"], []), raw)
+                elif about.get("kind") == "Pod" and about.get("uid") not in self.seen:
+                    if absent_pods.is_death(raw):
+                        known = self.last_words.get(about.get("uid"))
+                        self.last_words[about.get("uid")] = absent_pods.more_telling(known, raw)
                 elif about.get("kind") in _OWNER_KINDS and raw.get("type") == "Warning":
                     _append(self.owner_events.setdefault(about.get("uid"), []), raw)
                 elif about.get("kind") == "Node":
@@ -246,6 +373,10 @@ class _Collection:
         except ApiError as error:
             self._note(error, "events", where, f"list events in {where}")
         return found
+
+    def _events_about(self, item, events):
+        read = partial(events_about, dict(item.raw, kind="Pod"), events, item.redactor)
+        return self._well_formed("event", f"events of {_name_of(item.raw)}", read) or []
 
     def _read_node_events(self):
         """The kubelet and node-problem-detector write node events into the namespace default."""
@@ -281,13 +412,24 @@ class _Collection:
 
     def _read_owners(self, kept):
         for item in kept:
-            found = workloads.workload_evidence(item.raw, self._lookup, self._listing, item.redactor)
+            found = self._well_formed(
+                "object",
+                f"the owners of {_name_of(item.raw)}",
+                partial(workloads.workload_evidence, item.raw, self._lookup, self._listing, item.redactor),
+            )
+            if found is None:
+                continue
             if found["replicas"] is not None:
                 total = self.replicas.get(_template_key(item.raw)) or {}
                 found["replicas"]["same_template_ready"] = total.get("ready")
             item.evidence["workload"] = found
-            owners = [entry["uid"] for entry in found["chain"]]
-            raw_events = [event for uid in owners for event in self.owner_events.get(uid, ())]
+            owners = [entry["uid"] for entry in found["chain"] if entry["uid"]]
+            raw_events = [
+                event
+                for uid in owners
+                for event in self.owner_events.get(uid, ())
+                if not any(event is known for known in item.refusals)
+            ]
             item.evidence["events"] = sort_events(
                 item.evidence["events"] + [event_evidence(event, item.redactor) for event in raw_events]
             )
@@ -371,9 +513,13 @@ class _Collection:
                 )
                 or []
             )
-        self.document["namespaces"][name] = namespace_evidence(
-            listed["resourcequotas"], listed["limitranges"]
+        found = self._well_formed(
+            "object",
+            f"quotas of {name}",
+            partial(namespace_evidence, listed["resourcequotas"], listed["limitranges"]),
         )
+        if found is not None:
+            self.document["namespaces"][name] = found
 
     def _read_nodes(self, names):
         if not names:
@@ -386,9 +532,13 @@ class _Collection:
                 name,
                 "get nodes (a ClusterRole)",
             )
-            if raw:
-                events = [item for item in self.node_events if concerns(item, dict(raw, kind="Node"))]
-                self.document["nodes"][name] = node_evidence(raw, self._redactor(), events)
+            found = raw and self._well_formed("node", name, partial(self._node, raw))
+            if found:
+                self.document["nodes"][name] = found
+
+    def _node(self, raw):
+        events = [item for item in self.node_events if concerns(item, dict(raw, kind="Node"))]
+        return node_evidence(raw, self._redactor(), events)
 
     # --- logs
 
@@ -410,24 +560,22 @@ class _Collection:
         pod = item.evidence
         right = f"get pods/log in namespace {pod['namespace']}"
         name = f"{pod['namespace']}/{pod['name']}/{container['name']}" + (" (previous)" if previous else "")
-        if right in self.refused:
-            entry["log"] = log(readable=False, reason="forbidden")
-            self.document["unreadable"].append(unreadable("log", name, "forbidden", right))
+        known, needs = self._known_refusal(pod, right)
+        if known:
+            entry["log"] = log(readable=False, reason=known)
+            self.document["unreadable"].append(unreadable("log", name, known, needs))
             return
         params = {"container": container["name"], "timestamps": "true"}
         if previous:
             params["previous"] = "true"
         scanner = LogScanner(self._redactor())
-        path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}/log"
         reason = None
         try:
-            for chunk in self.client.stream(path, params):
+            for chunk in self.client.log(pod["namespace"], pod["name"], params):
                 scanner.feed(chunk)
+            self.nodes_with_logs.add(pod["node"])
         except ApiError as error:
-            reason = self._clean(_log_refusal(error, previous))
-            needs = right if error.status == 403 else None
-            if error.status == 403:
-                self.refused.add(right)
+            reason, needs = self._refused_log(error, pod, previous, right)
             self.document["unreadable"].append(unreadable("log", name, reason, needs))
         excerpt = scanner.close()
         if reason and not excerpt["lines"]:
@@ -436,6 +584,27 @@ class _Collection:
             excerpt.update(complete=completeness(excerpt, entry["started_at"]), reason=reason)
             entry["log"] = excerpt
 
+    def _known_refusal(self, pod, right):
+        """``(reason, what is needed)`` when an earlier answer says that this log can't be had, else (None, None)."""
+        if right in self.refused:
+            return "forbidden", right
+        return self.silent_nodes.get(pod["node"]), None
+
+    def _refused_log(self, error, pod, previous, right):
+        """``(reason, what is needed)`` of a log that was refused, remembered where it holds for others too."""
+        if error.status == 403:
+            self.refused.add(right)
+            return "forbidden", right
+        if error.status in NODE_FAILURES and pod["node"]:
+            why = re.sub(r'^Get "[^"]*": ', "", error.message)
+            reason = self._clean(f"the kubelet of node {pod['node']} gives no logs ({error.status}: {why})")
+            # A node that has given one is not silent as a whole.
+            if pod["node"] not in self.nodes_with_logs:
+                reason = self.silent_nodes.setdefault(pod["node"], reason)
+            return reason, None
+        gone = isinstance(error, LogGone) or (error.status == 400 and previous)
+        return self._clean(_log_refusal(error, previous)), _LOG_STORE if gone else None
+
     # --- inside containers, only when asked for
 
     def _look_inside(self, item):
@@ -443,9 +612,9 @@ class _Collection:
             if not container["engine"] or container["attempts"][-1]["state"] != "running":
                 continue
             name = f"{item.evidence['namespace']}/{item.evidence['name']}/{container['name']}"
-            reason = self._too_full_to_enter(item, container)
+            reason, needs = self._reason_to_stay_out(item, container)
             if reason:
-                self.document["unreadable"].append(unreadable("exec", name, reason))
+                self.document["unreadable"].append(unreadable("exec", name, reason, needs))
                 continue
             try:
                 container_files.read_inside(
@@ -461,16 +630,29 @@ class _Collection:
                     error, "exec", name, f"create and get pods/exec in namespace {item.evidence['namespace']}"
                 )
 
-    def _too_full_to_enter(self, item, container):
-        """An exec'd process is charged to the container: over 90 % of the limit it may be the last straw."""
+    def _reason_to_stay_out(self, item, container):
+        """``(reason, what is needed)``: an exec'd process is charged to the container and may be the last straw."""
         namespace, pod = item.evidence["namespace"], item.evidence["name"]
-        metrics = self._try(
-            lambda: self.client.get(f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{pod}"),
-            "metrics",
-            f"{namespace}/{pod}",
-            f"get pods.metrics.k8s.io in namespace {namespace}",
-        )
-        return container_files.reason_to_stay_out(container, metrics)
+        if not container_files.has_memory_limit(container):
+            return None, None
+        try:
+            metrics = self.client.get(f"/apis/{_METRICS_GROUP}/v1beta1/namespaces/{namespace}/pods/{pod}")
+        except ApiError as error:
+            why, needs = self._why_no_metrics(error, namespace)
+            return self._clean(f"not entered: how much of its memory limit it uses is unknown ({why})"), needs
+        return container_files.reason_to_stay_out(container, metrics), None
+
+    def _why_no_metrics(self, error, namespace):
+        if error.status == 403:
+            return "PodMetrics: forbidden", f"get pods.{_METRICS_GROUP} in namespace {namespace}"
+        if error.status == 404 and _METRICS_GROUP in self._groups():
+            return (
+                "metrics-server has no PodMetrics of this pod yet",
+                "a second run, a minute after the pod's start",
+            )
+        if error.status == 404:
+            return "the cluster serves no PodMetrics", "metrics-server"
+        return f"PodMetrics: {_reason(error)}", "a metrics-server that answers"
 
     # --- settings from elsewhere
 
@@ -541,10 +723,14 @@ class _Collection:
         self.document["counts"]["suspicious"] = sum(
             bool(item.evidence["suspicious"]) for item in self.kept.values()
         )
-        return assemble.finish(self.document)
+        return self._assembled()
 
     def _failure(self, sentence):
-        return CollectionError(self._clean(sentence), assemble.finish(self.document))
+        return CollectionError(self._clean(sentence), self._assembled())
+
+    def _assembled(self):
+        self.document["unreadable"] = _together(self.document["unreadable"])
+        return assemble.finish(self.document)
 
     def _redactor(self):
         """A redactor that counts into the document; one for each task, since they don't count safely together."""
@@ -562,6 +748,15 @@ class _Collection:
         except ApiError as error:
             if not (absent_is_fine and error.status == 404):
                 self._note(error, source, name, needs)
+            return None
+
+    def _well_formed(self, source, name, read):
+        """What ``read()`` makes of API objects; None with an unreadable entry where their fields have odd types."""
+        try:
+            return read()
+        except MALFORMED as error:
+            reason = self._clean(f"{_not_the_apis(error)}, left aside")
+            self.document["unreadable"].append(unreadable(source, self._clean(name), reason))
             return None
 
     def _note(self, error, source, name, needs):
@@ -598,9 +793,10 @@ class _Collection:
         where = f"namespace {self.namespace}" if self.namespace else "the cluster"
         seen = self.document["counts"]["pods_seen"]
         if seen:
-            shown = ", ".join(_describe(raw) for raw in self.others)
+            shown = ", ".join(self.others) or "none that could be read"
             more = f" and {seen - len(self.others)} more" if seen > len(self.others) else ""
-            return f"{where} has no vLLM pods{self._selected()}; seen instead: {shown}{more}"
+            absent = self._why_no_pods(others=True)
+            return f"{where} has no vLLM pods{self._selected()}; seen instead: {shown}{more}{absent}"
         if self.namespace and not self._namespace_exists():
             return f"there is no namespace {self.namespace} on {self.client.host}"
         return f"{where} has no pods{self._selected()}" + self._why_no_pods()
@@ -608,19 +804,39 @@ class _Collection:
     def _selected(self):
         return f" that match the selector {self.query['selector']}" if self.query.get("selector") else ""
 
-    def _why_no_pods(self):
-        """A quota or webhook that refuses the pods shows only as events of their owners."""
+    def _why_no_pods(self, others=False):
+        """What events tell of pods that are not there, as the end of a sentence; others: there are pods, no engines.
+
+        A quota or webhook that refuses pods shows only as events of their owners.
+        """
         self._read_events()
-        failed = [
-            raw
-            for events in self.owner_events.values()
-            for raw in events
-            if (raw.get("reason") or "").startswith("FailedCreate")
-        ]
-        if not failed:
-            return ""
-        about = involved(failed[-1])
-        return f"; {about.get('kind')} {about.get('name')} could not create any: {failed[-1].get('message')}"
+        self._well_formed("event", "events of pods that are gone", self._note_the_gone)
+        told = self._well_formed("event", "events of absent pods", partial(self._newest_of_absent, others))
+        return f"; {told}" if told else ""
+
+    def _newest_of_absent(self, others):
+        refused = absent_pods.newest(
+            [
+                raw
+                for raw, owner in self._refusals()
+                if not others or _has_engine(owner) or absent_pods.looks_like_engine(raw, ())
+            ]
+        )
+        if refused:
+            about = involved(refused)
+            count = "its pods" if others else "any"
+            return (
+                f"{about.get('kind')} {about.get('name')} could not create {count}: {refused.get('message')}"
+            )
+        gone = self._gone() if not self.query.get("selector") else []
+        gone = [raw for raw in gone if not others or absent_pods.looks_like_engine(raw, ())]
+        if not gone:
+            return None
+        about = involved(gone[0])
+        return (
+            f"the newest event of a pod that is gone, {about.get('namespace')}/{about.get('name')}, is "
+            f"{absent_pods.words(gone[0])}"
+        )
 
     def _namespace_exists(self):
         try:
@@ -630,7 +846,7 @@ class _Collection:
         return True
 
     def _unknown_pod(self, name):
-        sentence = f"there is no pod {name} in namespace {self.namespace}"
+        sentence = f"there is no pod {name} in namespace {self.namespace}" + self._last_event_of(name)
         try:
             names = [
                 (raw.get("metadata") or {}).get("name") or ""
@@ -640,12 +856,50 @@ class _Collection:
             return sentence
         if not names and not self._namespace_exists():
             return f"there is no namespace {self.namespace} on {self.client.host}"
+        import difflib
+
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if near:
             return f"{sentence}; nearest names: {', '.join(near)}"
         return f"{sentence}; it has {len(names)} pods" + (
             f", e.g. {', '.join(sorted(names)[:3])}" if names else ""
         )
+
+    def _last_event_of(self, name):
+        """What events still tell of a pod that is gone, as a part of a sentence."""
+        path = f"/api/v1/namespaces/{self.namespace}/events"
+        selector = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}"}
+        try:
+            raw = absent_pods.newest(
+                [
+                    item
+                    for item in self.client.pages(path, selector)
+                    if self._well_formed("event", _name_of(item), partial(_checked_event, item))
+                ]
+            )
+        except ApiError:
+            return ""
+        told = raw and self._well_formed("event", _name_of(raw), partial(absent_pods.words, raw))
+        return f" any more, and its last event is {told}" if told else ""
+
+
+def _together(entries):
+    """Unreadable entries that differ in the object only, as one that names all of them."""
+    names: dict[tuple, list[str]] = {}
+    for entry in entries:
+        key = (entry["source"], entry["reason"], entry["needs"])
+        if entry["object"] not in names.setdefault(key, []):
+            names[key].append(entry["object"])
+    return [
+        unreadable(source, ", ".join(sorted(objects)), reason, needs)
+        for (source, reason, needs), objects in names.items()
+    ]
+
+
+def _has_engine(owner):
+    """Whether the pods of a raw owner would run vLLM; False when its template isn't known."""
+    template = (owner.get("spec") or {}).get("template") or {}
+    return bool(template) and recognise_engine(template) is not None
 
 
 def _place(raw, group):
@@ -657,7 +911,37 @@ def _place(raw, group):
         "uid": metadata.get("uid"),
         "namespace": metadata.get("namespace"),
         "name": metadata.get("name"),
+        "owner": next(
+            (item for item in metadata.get("ownerReferences") or [] if item.get("controller")), None
+        ),
     }
+
+
+def _name_of(raw):
+    """``namespace/name`` of a raw object, as far as it can be told."""
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    if not isinstance(metadata, dict):
+        return "an object without a name"
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+
+
+def _not_the_apis(error):
+    return f"not as the Kubernetes API writes it ({error})"
+
+
+def _texts(*values):
+    """Raises TypeError where one of ``values`` is there and no text."""
+    for value in values:
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{value!r} stands where a text belongs")
+
+
+def _checked_event(raw):
+    """``raw``, an event, when the fields that sort it out have the API's types; raises one of MALFORMED."""
+    about = involved(raw)
+    message = raw.get("message") or raw.get("note")
+    _texts(about.get("kind"), about.get("uid"), raw.get("reason"), message, first_time(raw), last_time(raw))
+    return raw
 
 
 def _append(events, raw):
@@ -707,6 +991,8 @@ def _reason(error):
 
 def _log_refusal(error, previous):
     """Why a log wasn't read, in words; the kubelet says most of it in a 400."""
+    if isinstance(error, LogGone):
+        return f"the node no longer has it ({error.message})"
     if error.status == 404:
         return "the pod was deleted while it was read"
     if error.status == 400 and previous:

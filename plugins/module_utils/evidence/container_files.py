@@ -23,24 +23,24 @@ _GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "memory.f
 _NVIDIA_SMI = ["nvidia-smi", "--query-gpu=" + ",".join(_GPU_FIELDS), "--format=csv,noheader,nounits"]
 
 
-def reason_to_stay_out(container, metrics):
-    """Why nothing should be started in a container, or None. metrics: its PodMetrics object or None.
+def has_memory_limit(container):
+    """Without a limit there is none that an exec'd process could exceed."""
+    return quantity_bytes(container["resources"]["limits"].get("memory")) is not None
 
-    Without a limit there is none that an exec'd process could exceed.
-    """
+
+def reason_to_stay_out(container, metrics):
+    """Why nothing should be started in a container with a memory limit, or None. metrics: its PodMetrics object."""
     limit = quantity_bytes(container["resources"]["limits"].get("memory"))
-    if limit is None:
-        return None
     usage = next(
         (
             quantity_bytes((item.get("usage") or {}).get("memory"))
-            for item in (metrics or {}).get("containers") or []
+            for item in metrics.get("containers") or []
             if item.get("name") == container["name"]
         ),
         None,
     )
     if usage is None:
-        return "not entered: how much of its memory limit it uses is unknown"
+        return "not entered: how much of its memory limit it uses is unknown (its PodMetrics don't name this container)"
     if usage > _FULL * limit:
         return f"not entered: it uses {usage / limit:.0%} of its memory limit"
     return None
@@ -81,7 +81,7 @@ def _used(printed):
     """Bytes used, of ``df -P -k`` output."""
     fields = (printed or "").strip().splitlines()[-1:] or [""]
     columns = fields[0].split()
-    return int(columns[2]) * 1024 if len(columns) >= 6 and columns[2].isdigit() else None
+    return int(columns[2]) * 1024 if len(columns) >= 6 and columns[2].isdecimal() else None
 
 
 def parse_gpus(printed):
@@ -94,10 +94,10 @@ def parse_gpus(printed):
         values = [value.strip() for value in line.split(",")]
         if len(values) != len(_GPU_FIELDS):
             continue
-        sizes = [int(value) * MIB if value.isdigit() else None for value in values[3:]]
+        sizes = [int(value) * MIB if value.isdecimal() else None for value in values[3:]]
         found.append(
             {
-                "index": int(values[0]) if values[0].isdigit() else None,
+                "index": int(values[0]) if values[0].isdecimal() else None,
                 "uuid": values[1],
                 "name": values[2],
                 "total": sizes[0],
@@ -144,7 +144,7 @@ def parse_config(text, redactor):
         return None
     try:
         parsed = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return None
     if not isinstance(parsed, dict):
         return None

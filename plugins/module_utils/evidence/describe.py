@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timezone
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 # A line of describe text: indentation, key, value. Values stand after a colon and blanks, or the key ends the line.
-_KEY = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./\-]*?):(?:\s+(?P<value>.*?))?\s*$")
+_KEY = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./\-]*?):(?:\s+(?P<value>\S(?:.*\S)?))?\s*$")
 _NAME = re.compile(r"^Name:\s+\S")
 _NAMESPACE = re.compile(r"^Namespace:\s+\S")
 # Where a pasted piece of describe text starts: a container's state, or its reason right before its exit code.
@@ -26,7 +25,7 @@ _REASON = re.compile(r"^\s*Reason:\s+\w+\s*(?:[,;/].*)?$")
 _EXIT_CODE = re.compile(r"(?:^|[,;/])\s*Exit Code:\s+\d+")
 # A piece that was pasted into one line.
 _SEPARATOR = re.compile(
-    r"\s*[,;/]\s*(?=(?:Reason|Message|Exit Code|Signal|Started|Finished|Ready|Restart Count):)"
+    r"[,;/]\s*(?=(?:Reason|Message|Exit Code|Signal|Started|Finished|Ready|Restart Count):)"
 )
 _STATE_KEYS = ("State", "Last State", "Reason", "Message", "Exit Code", "Signal", "Started", "Finished")
 _PIECE_KEYS = frozenset(
@@ -46,8 +45,6 @@ _BEFORE_STATE = frozenset(
         "Init Containers",
     )
 )
-# Literals without which a chunk of text holds no describe text (see ``find``).
-MARKS = (b"State:", b"\nNamespace:", b"Exit Code:")
 _NO_VALUE = frozenset(("", "<none>", "<unset>", "<nil>"))
 
 _TOP_KEYS = frozenset(
@@ -102,21 +99,21 @@ _API_VERSIONS = {
 }
 _PROBES = {"Liveness": "livenessProbe", "Readiness": "readinessProbe", "Startup": "startupProbe"}
 _PROBE = re.compile(
-    r"^(?P<handler>.*?)\s*delay=(?P<delay>\d+)s timeout=(?P<timeout>\d+)s period=(?P<period>\d+)s"
-    r" #success=(?P<success>\d+) #failure=(?P<failure>\d+)"
+    r"^(?P<handler>(?:.*\S)?)\s*delay=(?P<delay>\d{1,9})s timeout=(?P<timeout>\d{1,9})s period=(?P<period>\d{1,9})s"
+    r" #success=(?P<success>\d{1,9}) #failure=(?P<failure>\d{1,9})"
 )
 _HTTP_PROBE = re.compile(r"^http-get (?P<scheme>\w+)://(?P<host>[^/]*?):(?P<port>\w+)(?P<path>/\S*)?$")
 _MOUNT = re.compile(r"^(?P<path>\S+) from (?P<volume>\S+) \((?P<flags>[^)]*)\)")
 _SECRET_KEY = re.compile(r"^<set to the key '(?P<key>[^']*)' (?:in secret|of config map) '(?P<name>[^']*)'>")
-_FIELD = re.compile(r"^(?P<value>.*?)\s*\((?P<version>v\d\w*):(?P<path>[\w.\[\]'/-]+)\)$")
-_ENV = re.compile(r"^(\s+)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*$")
+_FIELD = re.compile(r"^(?P<value>(?:.*\S)?)\s*\((?P<version>v\d\w*):(?P<path>[\w.\[\]'/-]+)\)$")
+_ENV = re.compile(r"^(\s+)([A-Za-z_][\w.-]*):(?:\s+(\S(?:.*\S)?))?\s*$")
 _RESOURCE = re.compile(
     r"^\s*((?:cpu|memory|ephemeral-storage|hugepages-\w+|[a-z0-9.-]+/[\w.-]+)):\s+(\S+)\s*$"
 )
 _EVENT = re.compile(
-    r"^\s*(?P<type>Normal|Warning)\s+(?P<reason>\S+)\s+(?P<age>.+?)\s{2,}(?P<source>\S[^\s].*?)\s{2,}(?P<message>.+)$"
+    r"^\s*(?P<type>Normal|Warning)\s+(?P<reason>\S+)\s+(?:(?P<age>\S+(?: \S+)*)\s{2,})?(?P<source>\S+(?: \S+)*)\s{2,}(?P<message>\S.*)$"
 )
-_AGE_COUNT = re.compile(r"\(x(\d+) over ")
+_AGE_COUNT = re.compile(r"\(x(\d{1,9}) over ")
 
 
 def find(lines):
@@ -248,6 +245,8 @@ def parse(lines):
 
 def time_of(text):
     """RFC 1123 (``Mon, 02 Jan 2006 15:04:05 -0700``) as RFC 3339 in UTC; None for anything else."""
+    from email.utils import parsedate_to_datetime
+
     try:
         moment = parsedate_to_datetime(text)
     except (TypeError, ValueError, IndexError):
@@ -408,7 +407,7 @@ class _Pod:
         for line in body:
             match = _EVENT.match(line)
             if match:
-                count = _AGE_COUNT.search(match.group("age"))
+                count = _AGE_COUNT.search(match.group("age") or "")
                 self._events.append(
                     {
                         "kind": "Event",
@@ -434,7 +433,7 @@ _SIMPLE: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "Termination Grace Period": (
         "meta",
         "deletionGracePeriodSeconds",
-        lambda text: int(text[:-1]) if text[:-1].isdigit() else None,
+        lambda text: _whole(text[:-1]),
     ),
 }
 _READERS = {
@@ -608,7 +607,7 @@ _ITEMS = {
 
 
 def _whole(text):
-    return int(text) if re.fullmatch(r"-?\d+", text) else None
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
 
 
 _STATE_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -684,7 +683,7 @@ def _handler(text):
         return {
             "httpGet": {
                 "path": http.group("path") or "/",
-                "port": int(port) if port.isdigit() else port,
+                "port": int(port) if port.isdecimal() else port,
                 "scheme": http.group("scheme").upper(),
             }
         }
@@ -694,6 +693,6 @@ def _handler(text):
     if kind in ("tcp-socket", "grpc"):
         port = rest.rpartition(":")[2].split(" ")[0]
         return {
-            "tcpSocket" if kind == "tcp-socket" else "grpc": {"port": int(port) if port.isdigit() else port}
+            "tcpSocket" if kind == "tcp-socket" else "grpc": {"port": int(port) if port.isdecimal() else port}
         }
     return {}

@@ -13,10 +13,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from ..documents import attempt, engine
+from ..documents import attempt, engine, log_lines
+from ..times import parse_time
 from .log_scan import completeness
 from .log_streams import joined
-from .pods import parse_time
 
 # How far apart the clock of a log's first line and of its container's start may be.
 _NEAR = timedelta(seconds=120)
@@ -34,8 +34,7 @@ def shows_vllm(excerpt):
     """Whether a log excerpt shows an engine: its arguments, its start-up, its numbers, or its name."""
     if excerpt["arguments"] or excerpt["markers"] or excerpt["numbers"]:
         return True
-    lines = [*excerpt["errors"], *excerpt["tail"]]
-    texts = [line["text"] for line in lines]
+    texts = [line["text"] for line in log_lines(excerpt)]
     texts += [frame["file"] or "" for line in excerpt["errors"] for frame in line.get("frames") or []]
     return any("vllm" in text.lower() for text in texts)
 

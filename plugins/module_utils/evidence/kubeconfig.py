@@ -86,7 +86,7 @@ def _source(auth, environ, service_account):
         return None
     with open(path, encoding="utf-8") as file:
         try:
-            document = yaml.safe_load(file)
+            document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError:
             return None
     return _from_kubeconfig(document, auth.get("context"), os.path.dirname(os.path.abspath(path)))

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Log lines that travelled through another tool: stern, kubectl --prefix, Loki, Elasticsearch/OpenSearch, Docker.
+"""Log lines that travelled through another tool: stern, kubectl --prefix, Loki, Elasticsearch, Docker, the journal.
 
 Each format is turned into RECORDs ``{message, time, pod, namespace, container, node, attempt}`` (all but ``message``
 may be None; ``time`` RFC 3339; ``attempt`` the kubelet's restart number where a file name shows it).
@@ -8,7 +8,8 @@ may be None; ``time`` RFC 3339; ``attempt`` the kubelet's restart number where a
 Sources of the formats: stern ``cmd/cmd.go`` (default templates, ``-o json``, 1.2x to 1.33); Loki HTTP API
 ``query_range`` and ``logcli -o jsonl|default``; Grafana's log download; Elasticsearch ``_search`` and elasticdump
 with Filebeat/ECS, Fluent Bit/Fluentd/OpenShift (ViaQ), Vector and OpenTelemetry field names; Cloud Logging
-``gcloud logging read --format json``; Docker's json-file driver.
+``gcloud logging read --format json``; Docker's json-file driver; ``docker compose logs``; ``journalctl -o json``
+(systemd.journal-fields(7), Docker's and Podman's journald drivers).
 
 This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timezone
+
+from ..times import read_stamp
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -144,7 +147,6 @@ def _field(documents, field, kind=str):
 
 # Digits of a count since 1970 -> its unit's fraction of a second: seconds, milli-, micro- and nanoseconds.
 _UNITS = ((11, 1), (14, 10**3), (17, 10**6), (20, 10**9))
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?\s*(Z|[+-]\d\d:?\d\d)?$")
 
 
 def time_of(value):
@@ -156,20 +158,8 @@ def time_of(value):
     number = re.fullmatch(r"(\d{9,19})(?:\.(\d{1,9})\d*)?", text)
     if number:
         return _since_1970(int(number.group(1)), number.group(2) or "")
-    match = _TIME.match(text)
-    if not match:
-        return None
-    day, clock, fraction, zone = match.groups()
-    try:
-        moment = datetime.strptime(
-            f"{day}T{clock}{(zone or 'Z').replace('Z', '+0000').replace(':', '')}", _ZONED
-        )
-    except ValueError:
-        return None
-    return _shown(moment.astimezone(timezone.utc), (fraction or "").ljust(9, "0"))
-
-
-_ZONED = "%Y-%m-%dT%H:%M:%S%z"
+    stamp = read_stamp(text)
+    return _shown(stamp.moment, stamp.fraction) if stamp else None
 
 
 def _since_1970(count, fraction):
@@ -190,6 +180,8 @@ def of_object(document):
     """
     if not isinstance(document, dict):
         return None
+    if "MESSAGE" in document:
+        return _of_journal(document)
     hit = next((document[key] for key in ("_source", "fields") if isinstance(document.get(key), dict)), None)
     labels = next(
         (document[key] for key in ("labels", "stream") if isinstance(document.get(key), dict)), None
@@ -204,6 +196,32 @@ def of_object(document):
         return None
     time = _field(places, "time", (str, int, float))
     return record(message.rstrip("\r\n"), time_of(time) if time is not None else None, **found)
+
+
+# The container of the kernel's records, which belong to no pod.
+KERNEL = "kernel"
+# Who wrote a record of the journal: the container that a runtime names, the unit that systemd speaks of, the
+# writer's own unit, or its name.
+_JOURNAL_SOURCES = ("CONTAINER_NAME", "UNIT", "_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER")
+
+
+def _of_journal(document):
+    """The RECORD of one object of ``journalctl -o json``, or None where it has no text."""
+    message = document["MESSAGE"]
+    if isinstance(message, list) and all(isinstance(item, int) and 0 <= item < 256 for item in message):
+        # Text with control characters (colours) comes as a list of bytes.
+        message = bytes(message).decode("utf-8", "replace")
+    if not isinstance(message, str):
+        return None
+    time = time_of(document.get("_SOURCE_REALTIME_TIMESTAMP") or document.get("__REALTIME_TIMESTAMP"))
+    host = document.get("_HOSTNAME")
+    node = host if isinstance(host, str) else None
+    if document.get("_TRANSPORT") == "kernel":
+        return record(f"{KERNEL}: {message}", time, container=KERNEL, node=node)
+    names = (document.get(field) for field in _JOURNAL_SOURCES)
+    name = next((name for name in names if name and isinstance(name, str)), None)
+    name = re.sub(r"\.service$", "", name) if name else None
+    return record(message, time, pod=name, container=name, node=node)
 
 
 def _is_docker(document):
@@ -305,7 +323,7 @@ def of_json_line(line):
 
 
 # Text formats: each line carries where it comes from. Names are DNS labels as Kubernetes makes them.
-_POD = r"(?P<pod>[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)"
+_POD = r"(?P<pod>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)"
 _CONTAINER = r"(?P<container>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)"
 _SPACE = r"(?P<namespace>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)"
 _KUBECTL_PREFIX = re.compile(rf"^\[pod/{_POD}/{_CONTAINER}\] (?P<message>.*)$")
@@ -356,6 +374,27 @@ def _stern_spaced(line):
     return _from_match(match) if match and _MADE_POD.search(match.group("pod")) else None
 
 
+# docker compose pads names to the longest one's width. A container is called SERVICE-NUMBER (version 1: SERVICE_NUMBER),
+# or what the service's container_name says.
+_COMPOSE = re.compile(
+    r"^(?P<pod>(?P<container>[a-zA-Z0-9][\w.-]{0,127}?)(?:[-_]\d{1,4})?) +\|(?: (?P<message>.*))?$"
+)
+_COMPOSE_END = re.compile(
+    r"^(?P<pod>(?P<container>[a-zA-Z0-9][\w.-]{0,127}?)(?:[-_]\d{1,4})?) exited with code \d+$"
+)
+
+
+def _compose(line):
+    text = _ANSI.sub("", line, count=2)
+    match = _COMPOSE.match(text)
+    if match:
+        return record(
+            match.group("message") or "", pod=match.group("pod"), container=match.group("container")
+        )
+    match = _COMPOSE_END.match(text)
+    return record(text, pod=match.group("pod"), container=match.group("container")) if match else None
+
+
 # Text format -> (reader of one line, how many of a hundred lines must have the form). Of the forms that fit, the
 # first counts: "namespace pod container" also looks like "pod container" when the namespace is named like a pod.
 TEXT_FORMATS = (
@@ -363,6 +402,7 @@ TEXT_FORMATS = (
     ("logcli", _logcli, 90),
     ("stern", _stern_spaced, 95),
     ("stern", _stern, 95),
+    ("docker compose", _compose, 90),
 )
 
 

@@ -48,7 +48,7 @@ _PROCESS_TAG = re.compile(
     r"|\((?P<daemon>raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^)]*)?\)(?: |$)"
 )
 _RANK_TAG = re.compile(r"\[rank(?P<rank>\d+)\]:? ?")
-_REPEATED = re.compile(r"\s*\[repeated (?P<count>\d+)x across cluster\](?:\s*\(Ray deduplicates.*)?$")
+_REPEATED = re.compile(r"\s*\[repeated (?P<count>\d{1,9})x across cluster\](?:\s*\(Ray deduplicates.*)?$")
 
 # vLLM's prefix; a VLLM_LOGGING_PREFIX or an unfinished progress bar may stand before it.
 _VLLM = re.compile(
@@ -87,7 +87,7 @@ _LOGGERS = tuple(
     )
 )
 
-_JSON_TEXT = ("message", "msg", "text", "event", "log", "body")
+_JSON_TEXT = ("message", "msg", "text", "event", "log", "body", "MESSAGE")
 _JSON_LEVEL = ("level", "levelname", "severity", "lvl", "log.level")
 _JSON_TIME = ("timestamp", "@timestamp", "time", "asctime", "ts")
 _JSON_PROCESS = ("process", "process_name", "processName", "proc_name")
@@ -155,7 +155,7 @@ def rank_of(process):
     """
     if not process or "PP" in process:
         return None
-    found = re.search(r"rank=?(\d+)|TP(\d+)", process)
+    found = re.search(r"rank=?(\d{1,6})|TP(\d{1,6})", process)
     return int(found.group(1) or found.group(2)) if found else None
 
 
@@ -227,7 +227,7 @@ def _process_name(name, pid):
 def _json_record(text):
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or not any(isinstance(record.get(key), str) for key in _JSON_TEXT):
         return None

@@ -12,6 +12,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import math
 import re
 
 from ..documents import NUMBERS
@@ -379,13 +380,18 @@ def numbers_in(text):
             printed = match.group(name)
             if printed is None or name in seen:
                 continue
-            seen.add(name)
-            found.append({"name": name, "value": _value(printed, unit, NUMBERS[name]), "unit": NUMBERS[name]})
+            value = _value(printed, unit, NUMBERS[name])
+            if value is not None:
+                seen.add(name)
+                found.append({"name": name, "value": value, "unit": NUMBERS[name]})
     return found
 
 
 def _value(printed, unit, measure):
+    """The number in ``measure``'s unit; None for digits without end, which no engine prints."""
     value = float(printed.replace(",", "")) * _SCALES[unit]
+    if not math.isfinite(value):
+        return None
     if measure in _WHOLE and (unit != "count" or value.is_integer()):
         return round(value)
     return round(value, 6)

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import dropwhile, islice
 
 from ..documents import line, log
+from ..times import parse_time, read_stamp
 from .log_lines import cri_piece, parse, rank_of, segments
 from .log_numbers import numbers_in
 from .redact import MASK, Redactor
@@ -34,6 +35,7 @@ LIMITS = {
     "text": 2000,
     "argument_text": 12 * 1024,
     "short_text": 400,
+    "repeated_text": 40,
     "frames": 12,
     "context": 5,
 }
@@ -76,7 +78,9 @@ _INTEREST = (
     b"invoked", b"reaped", b"prefetch", b"pool",
 )  # fmt: skip
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)",(?: line (?P<line>\d+),)? in (?P<function>.+)')
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)",(?: line (?P<line>\d{1,9}),)? in (?P<function>.+)')
+# What stands before a package's own path says nothing.
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 _GROUPED = re.compile(r"\s*\| ?(?P<text>.*)|\s*\+-+.*")
@@ -84,7 +88,7 @@ _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|ExceptionGroup|OutOfResources|Timeout|Failure)(?::|$)"
 )
 _NAME_AND_COLON = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: |:?$)")
-_INNER_EXCEPTION = re.compile(r"\b(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+_INNER_EXCEPTION = re.compile(r"\b(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w*(?:Error|Exception): ")
 _PYDANTIC = re.compile(r"\s+(?:Value error|Assertion failed), ")
 
 # Texts that are an error whoever printed them: out of memory (torch, driver, NCCL, kernel, Ray, XLA), deaths, raw signals.
@@ -134,7 +138,7 @@ _NUMBER_WORDS = (
 
 # Version, platform, model and argument lines (vllm-memory 1.1).
 _ARGUMENT = re.compile(
-    r"vLLM (?:API )?server version|^[^\w]*(?:[█▄▀▝▘▗▖▐▌ ]+)(?:version|model) +\S|\bLLM engine \(v|LLM engine with config:|non-default args:|"
+    r"vLLM (?:API )?server version|^[^\w]*[█▄▀▝▘▗▖▐▌ ](?:version|model) +\S|\bLLM engine \(v|LLM engine with config:|non-default args:|"
     r"args: Namespace\(|Using max model len|Chunked prefill is enabled|data type to store kv cache|Setting attention block size|"
     r"Padding mamba page size|Automatically detected platform|V2 [Mm]odel [Rr]unner|Model Runner V2|Resolved architecture|"
     r"vLLM is using nccl|Defaulting to use (?:mp|ray|uni)|Using \S+ (?:attention )?backend|Maximum number of tokens in a batch"
@@ -207,6 +211,8 @@ _DIGITS = b"0123456789"
 _HEXADECIMAL = re.compile(rb"0x[0-9a-fA-F]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,12})*")
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,12})*|\d+")
 _SHAPE_CHARACTERS = 400
+# Of a message, how much is searched for what vLLM prints: longer ones hold users' text, which could make a search slow.
+_PATTERN_CHARACTERS = 4096
 _PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
 
@@ -242,19 +248,9 @@ def completeness(excerpt, started_at):
 
 
 def _time(text):
-    found = re.fullmatch(
-        r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d*)?(Z|[+-]\d\d:?\d\d)", text or ""
-    )
-    if not found:
-        return None
-    date, clock, fraction, zone = found.groups()
-    zone = "+0000" if zone == "Z" else zone.replace(":", "")
-    try:
-        return datetime.strptime(
-            f"{date} {clock}.{(fraction or '0').ljust(6, '0')} {zone}", "%Y-%m-%d %H:%M:%S.%f %z"
-        )
-    except ValueError:
-        return None
+    """A time with a written zone as an aware datetime, or None: without one it may be any clock's."""
+    stamp = read_stamp(text)
+    return parse_time(text) if stamp and stamp.zoned else None
 
 
 class LogScanner:
@@ -319,8 +315,9 @@ class LogScanner:
         excerpt.update(self._kept)
         for items in self._kept.values():
             items.sort(key=lambda item: item["line"])
-        excerpt["first_error"] = excerpt["errors"][0] if excerpt["errors"] else None
+        excerpt["first_error"] = _first_of(excerpt["errors"])
         excerpt["tail"] = self._tail()
+        self._say_once(excerpt)
         excerpt["lines"], excerpt["bytes"] = self._lines, self._bytes
         excerpt["first_time"] = self._first_time
         excerpt["cut"] = self._cut + [
@@ -520,13 +517,14 @@ class LogScanner:
     def _keep(self, number, parts, frames, start, ended_trace):
         text, level = parts["text"], parts["level"]
         message = text.strip()
-        is_argument = bool(_ARGUMENT.search(message))
+        head = message[:_PATTERN_CHARACTERS]
+        is_argument = bool(_ARGUMENT.search(head))
         if is_argument:
             self._add("arguments", self._entry(number, parts, message, "argument_text"))
-        marker = next((row for row in _MARKERS if row[2].search(message)), None)
+        marker = next((row for row in _MARKERS if row[2].search(head)), None)
         if marker:
             self._mark(marker[0], marker[1], number, parts)
-        numbers = numbers_in(message) if _has(message, _NUMBER_WORDS) else []
+        numbers = numbers_in(head) if _has(head, _NUMBER_WORDS) else []
         for found in numbers:
             self._number(number, parts, message, found)
         self._unique = bool(self._unique or is_argument or marker or numbers)
@@ -568,7 +566,7 @@ class LogScanner:
     def _statistics(self, number, raw):
         parts = parse(_decode(raw))
         message = parts["text"].strip()
-        for found in numbers_in(message):
+        for found in numbers_in(message[:_PATTERN_CHARACTERS]):
             self._number(number, parts, message, found)
         if all(item["line"] != number for item in self._kept["notes"]):
             self._kept["notes"].append(self._entry(number, parts, message, "short_text"))
@@ -635,17 +633,20 @@ class LogScanner:
             joiner, later = _Pieces(), set(self._pieces.later)
             raws = list(dropwhile(lambda item: item[0] in later, raws))
             raws = [united for item in raws if (united := joiner.add(*item))] + joiner.rest()
+        elsewhere = {item["line"] for items in self._kept.values() for item in items}
+        frames = _KeptFrames(self._kept["errors"])
         entries, in_pem = [], False
         for number, raw in raws:
             parts = parse(_decode(raw))
             if not parts["text"].strip():
                 continue
-            entry = self._entry(number, parts, parts["text"], "short_text")
-            begins = _PEM_BEGIN in parts["text"]
-            if in_pem or begins:
-                entry["text"] = MASK
+            masked = in_pem or _PEM_BEGIN in parts["text"]
+            if masked:
                 in_pem = _PEM_END not in parts["text"]
-            entries.append(entry)
+            if frames.hold(parts) or number in elsewhere:
+                continue
+            entry = self._entry(number, parts, parts["text"], "short_text")
+            entries.append(dict(entry, text=MASK) if masked else entry)
         size = 0
         kept: list[dict] = []
         for entry in reversed(entries):
@@ -655,6 +656,44 @@ class LogScanner:
                 break
             kept.append(entry)
         return kept[::-1]
+
+    def _say_once(self, excerpt):
+        """Cut the text of a line that an excerpt holds several times, except in the list where it is whole."""
+        whole: dict[int, str] = {}
+        limit = self._limits["repeated_text"]
+
+        def shorten(items):
+            for item in items:
+                text = whole.get(item["line"])
+                if text is None:
+                    whole[item["line"]] = item["text"]
+                elif text[:limit] == item["text"][:limit] and len(item["text"]) > 2 * limit:
+                    item["text"] = _shorten(item["text"], limit)
+
+        for field in ("errors", "notes", "arguments", "numbers", "markers"):
+            shorten(excerpt[field])
+        if excerpt["first_error"]:
+            shorten(excerpt["first_error"]["context"])
+        for error in excerpt["errors"]:
+            error["context"] = [near for near in error["context"] if near["line"] not in whole]
+            shorten(error["context"])
+
+
+class _KeptFrames:
+    """The lines of tracebacks that errors keep as their ``frames``; the code shown under them is no part of these."""
+
+    def __init__(self, errors):
+        self._frames = [frame for error in errors for frame in error.get("frames") or []]
+        self._under = set()  # processes in whose code the next line may point
+
+    def hold(self, parts):
+        """Whether the next line, in the order of the log, is one of these."""
+        text, process = parts["text"], parts["process"]
+        found = _FRAME.match(text)
+        held = _frame(found) in self._frames if found else process in self._under and not text.strip("^~ ")
+        if found:
+            (self._under.add if held else self._under.discard)(process)
+        return held
 
 
 class _Block:
@@ -717,7 +756,7 @@ def _piece(raw):
         try:
             record = json.loads(raw)
             content, stream = str(record["log"]), str(record["stream"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None, True, b"", raw
         head = f"{record.get('time')} {stream} F ".encode()
         return stream, content.endswith("\n"), head, content.rstrip("\n").encode()
@@ -726,6 +765,15 @@ def _piece(raw):
         return None, True, b"", raw
     flag, start = found
     return raw[:start].split(b" ")[1], flag == "F", raw[:start], raw[start:]
+
+
+def _first_of(errors):
+    """``first_error``, which takes its context over from the earliest of ``errors``."""
+    if not errors:
+        return None
+    first = {name: errors[0][name] for name in ("line", "time", "process", "text")}
+    context, errors[0]["context"] = errors[0].get("context") or [], []
+    return dict(first, context=context)
 
 
 def _decode(raw):
@@ -763,7 +811,7 @@ def _is_progress(piece):
 def _frame(found):
     number = found.group("line")
     return {
-        "file": found.group("file"),
+        "file": _PACKAGES.sub("", found.group("file")),
         "line": int(number) if number else None,
         "function": found.group("function").strip(),
     }

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 
-from ..documents import DocumentError
+from ..documents import DocumentError, log_lines
 from ..quantities import MIB, show_bytes
-from . import describe, log_exports
+from . import log_exports
 
 # The API server prints its version once, before anything else; a second time means a second run. The logo's line
 # ends in the version too. All have _BANNER_PART in common.
@@ -106,7 +106,7 @@ def _shows_end(excerpt, has_banner):
     """Whether a run ended in this part of a log. Before the first banner only what nothing else prints will do."""
     if has_banner and excerpt["errors"]:
         return True
-    return any(end in line["text"] for line in [*excerpt["errors"], *excerpt["tail"]] for end in _ENDS)
+    return any(end in line["text"] for line in log_lines(excerpt) for end in _ENDS)
 
 
 _LINE_LISTS = ("errors", "notes", "markers", "numbers", "arguments")
@@ -117,6 +117,9 @@ def joined(earlier, later):
     moved = {
         field: [_moved(line, earlier["lines"]) for line in later[field]] for field in (*_LINE_LISTS, "tail")
     }
+    if earlier["first_error"] and later["first_error"]:
+        # No longer the first: its context goes back to where the other errors have theirs.
+        moved["errors"][0]["context"] = _moved(later["first_error"], earlier["lines"])["context"]
     whole = dict(later)
     for field in _LINE_LISTS:
         whole[field] = [*earlier[field], *moved[field]]
@@ -248,7 +251,7 @@ def line_reader(head):
 
 
 def exported(lines, reader):
-    """RECORDs of ``lines``; a line without a source of its own continues the one before."""
+    """RECORDs of ``lines``; what has no source of its own (a line, the kernel's record) goes with the one before."""
     last = None
     for line in lines:
         if log_exports.is_note(line):
@@ -256,6 +259,9 @@ def exported(lines, reader):
         found = reader(line)
         if found is None and last is not None and line:
             found = dict(last, message=line)
+        elif found is not None and found["container"] == log_exports.KERNEL and not found["pod"]:
+            source = last or dict(found, container=None)
+            found = dict(source, message=found["message"], time=found["time"])
         if found is not None:
             last = found
             yield found
@@ -273,6 +279,8 @@ _REFUSED = re.compile(
     rb"\s*(?P<whole>unable to retrieve container logs for .*)"
 )
 _SHORT = 2000
+# Literals without which a chunk of text holds no describe text (see ``describe.find``).
+_DESCRIBE_MARKS = (b"State:", b"\nNamespace:", b"Exit Code:")
 # How much text after a mark of describe text is looked at together: the longest descriptions have some 64 KiB.
 _WINDOW = MIB
 
@@ -316,7 +324,7 @@ def _windows(chunks):
     wanted = 0
     for data in chunks:
         rest = rest + data if rest else data
-        if not wanted and any(mark in rest for mark in describe.MARKS):
+        if not wanted and any(mark in rest for mark in _DESCRIBE_MARKS):
             wanted = len(rest) + _WINDOW
         end = rest.rfind(b"\n") + 1
         if len(rest) < wanted or (end == 0 and len(rest) < _LONGEST_LINE):
@@ -326,7 +334,7 @@ def _windows(chunks):
         rest = rest[end:]
         wanted = 0
     if rest:
-        yield rest, any(mark in rest for mark in describe.MARKS)
+        yield rest, any(mark in rest for mark in _DESCRIBE_MARKS)
 
 
 def sections(piece, section):
@@ -344,6 +352,8 @@ def sections(piece, section):
 
 def _without_descriptions(text):
     """``(log text, blocks)``: the describe texts in ``text`` taken out."""
+    from . import describe
+
     lines = text.split(b"\n")
     shown = [line.decode("utf-8", "replace").rstrip("\r") for line in lines]
     kept, blocks, position = [], [], 0

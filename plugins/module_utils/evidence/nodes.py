@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from ..documents import node
+from ..engine.accelerators import devices
 from ..quantities import MIB, parse_quantity
 from .events import events_about
 
@@ -41,13 +42,6 @@ _COUNT_LABELS = (
     "nvidia.com/gpu.count",
     "cloud.google.com/gke-accelerator-count",
     "karpenter.k8s.aws/instance-gpu-count",
-)
-_GPU_RESOURCES = (
-    "nvidia.com/gpu",
-    "nvidia.com/gpu.shared",
-    "amd.com/gpu",
-    "google.com/tpu",
-    "habana.ai/gaudi",
 )
 _MIG_PROFILE = re.compile(r"nvidia\.com/mig-([0-9a-z.]+?)\.(count|memory|product)")
 # GPU and host share one memory: DGX Spark (GB10), Jetson (Tegra: Xavier, Orin, Thor) and AMD's APUs.
@@ -102,7 +96,7 @@ def gpu_of_labels(labels, capacity):
         memory = _amd_memory(labels.get("amd.com/gpu.vram"))
     count = _integer(_first(labels, _COUNT_LABELS))
     if count is None:
-        count = _integer(_first(capacity, _GPU_RESOURCES))
+        count = devices(capacity)
     return {
         "product": product,
         "count": count,

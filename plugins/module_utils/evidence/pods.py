@@ -14,25 +14,16 @@ import re
 from datetime import datetime, timezone
 
 from ..documents import DocumentError, attempt, container, engine, log, pod
+from ..engine.accelerators import make_of
 from ..engine.command_line import is_engine_command
 from ..quantities import quantity_bytes
+from ..times import parse_time
 from .events import events_about
 
 DEFAULT_SINCE = 24 * 3600.0
 
-# Resource name pattern -> accelerator. None: an accelerator of unknown make.
-_ACCELERATORS = (
-    (re.compile(r"nvidia\.com/(gpu|mig-|gpumem|gpucores|vgpu)"), "cuda"),
-    (
-        re.compile(r"(aliyun\.com/gpu-|volcano\.sh/v?gpu-|tencent\.com/vcuda-|k8s\.amazonaws\.com/vgpu)"),
-        "cuda",
-    ),
-    (re.compile(r"amd\.com/gpu"), "rocm"),
-    (re.compile(r"google\.com/tpu"), "tpu"),
-    (re.compile(r"gpu\.intel\.com/"), "xpu"),
-    (re.compile(r"habana\.ai/gaudi"), "hpu"),
-    (re.compile(r"huawei\.com/Ascend"), "npu"),
-)
+# What an object whose fields have other types than the API's makes of the code that reads it.
+MALFORMED = (AttributeError, TypeError, KeyError, ValueError)
 
 # Container names that deployers fix (workload-kinds section 1); each with the label that must be on the pod
 # where the name alone says little.
@@ -101,20 +92,6 @@ _VOLUME_KINDS = {
 }
 
 
-def parse_time(text):
-    """An RFC 3339 time as an aware datetime, or None if it isn't one. Nanoseconds are cut to microseconds."""
-    match = re.fullmatch(r"(.+?[T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?", (text or "").strip())
-    if not match:
-        return None
-    zone = match.group(3) or "Z"
-    zone = "+0000" if zone in ("Z", "z") else zone.replace(":", "")
-    fraction = (match.group(2) or ".0")[:7]
-    try:
-        return datetime.strptime(match.group(1).replace(" ", "T") + fraction + zone, "%Y-%m-%dT%H:%M:%S.%f%z")
-    except ValueError:
-        return None
-
-
 _DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -140,14 +117,8 @@ def accelerator_of(raw_container):
     Counts device-plugin resources and DRA claims (whose make isn't in the pod).
     """
     resources = raw_container.get("resources") or {}
-    names = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    for name, quantity in sorted(names.items()):
-        if str(quantity) == "0":
-            continue
-        for pattern, kind in _ACCELERATORS:
-            if pattern.match(name):
-                return True, kind
-    return bool(resources.get("claims")), None
+    make = make_of({**(resources.get("requests") or {}), **(resources.get("limits") or {})})
+    return bool(make or resources.get("claims")), make
 
 
 def engine_container_index(raw_pod):

@@ -239,7 +239,7 @@ def _own_id(raw):
 
 def _version(raw):
     text = str((raw.get("metadata") or {}).get("resourceVersion") or "")
-    return (bool(raw.get("status")), int(text) if text.isdigit() else 0)
+    return (bool(raw.get("status")), int(text) if text.isdecimal() else 0)
 
 
 # --- whose log a file is

@@ -198,8 +198,9 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
     """``documents.workload`` of a raw pod.
 
     kind, name, api_version: the top of the owner chain. chain: from the pod's owner to the top,
-    ``{kind, name, api_version, uid, read}`` (read: whether the object itself could be read).
-    edit: ``{kind, name, api_version, path}`` of the object on which a change lasts. managers:
+    ``{kind, name, api_version, uid, read, inferred}`` (read: whether the object itself could be read; inferred:
+    whether no object names it as its owner and its own name is a conclusion, see ``_inferred_owner``).
+    edit: ``{kind, name, api_version, path, inferred}`` of the object on which a change lasts. managers:
     ``{tool, object, proof, reverts}``. replicas: ``{desired, current, ready, available, updated}``. revisions:
     oldest first, ``{revision, at, current, change_cause, diff}`` with diff against the revision before,
     ``[{container, field, before, after, why}]``. More: revision (of this pod), conditions (abnormal ones).
@@ -224,6 +225,7 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
                 "api_version": reference.get("apiVersion"),
                 "uid": reference.get("uid"),
                 "read": item is not None,
+                "inferred": bool(reference.get("inferred")),
             }
             for reference, item in chain
         ],
@@ -238,7 +240,10 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
 
 
 def owner_chain(raw_object, lookup):
-    """``[(ownerReference, raw object or None)]`` from the nearest owner to the top; controllers go first."""
+    """``[(ownerReference, raw object or None)]`` from the nearest owner to the top; controllers go first.
+
+    Above a ReplicaSet that can't be read goes what its name tells, ``inferred`` in the reference.
+    """
     chain: list[tuple[dict, dict | None]] = []
     seen = set()
     namespace = (raw_object.get("metadata") or {}).get("namespace")
@@ -253,7 +258,33 @@ def owner_chain(raw_object, lookup):
         if current and _other_uid(current, owner):
             current = None
         chain.append((owner, current))
+        inferred = None if current else _inferred_owner(raw_object, owner)
+        if inferred:
+            current = lookup(inferred["apiVersion"], inferred["kind"], namespace, inferred["name"])
+            uid = (current.get("metadata") or {}).get("uid") if current else None
+            chain.append((dict(inferred, uid=uid), current))
     return chain
+
+
+# What names a ReplicaSet NAME-HASH and puts the hash on its pods: the pods' label, and the owner's apiVersion and kind.
+_MAKERS_OF_REPLICA_SETS = (
+    ("pod-template-hash", "apps/v1", "Deployment"),
+    ("rollouts-pod-template-hash", "argoproj.io/v1alpha1", "Rollout"),
+)
+
+
+def _inferred_owner(raw_pod, owner):
+    """The reference to what made the pod's own ReplicaSet, by its name and the pod's label; else None."""
+    name = owner.get("name") or ""
+    if owner.get("kind") != "ReplicaSet" or owner not in raw_pod["metadata"]["ownerReferences"]:
+        return None
+    labels = raw_pod["metadata"].get("labels") or {}
+    for label, api_version, kind in _MAKERS_OF_REPLICA_SETS:
+        ending = f"-{labels[label]}" if labels.get(label) else None
+        if ending and name.endswith(ending) and name != ending:
+            made_by = name[: -len(ending)]
+            return {"apiVersion": api_version, "kind": kind, "name": made_by, "inferred": True}
+    return None
 
 
 def _other_uid(raw, reference):
@@ -274,6 +305,7 @@ def _edit(chain, raw_pod):
             "name": metadata.get("name"),
             "api_version": "v1",
             "path": _path(KINDS["", "Pod"], raw_pod),
+            "inferred": False,
         }
     top = chain[-1][0]
     if top.get("kind") == "Node":
@@ -284,6 +316,7 @@ def _edit(chain, raw_pod):
         "name": top.get("name"),
         "api_version": top.get("apiVersion"),
         "path": _path(known, raw_pod, chain[-1][1]) if known else None,
+        "inferred": bool(top.get("inferred")),
     }
 
 
@@ -489,13 +522,12 @@ def _abnormal_conditions(objects, redactor):
                 condition.get("status") == "False"
             )
             if failing or stuck:
-                message = condition.get("message") or ""
                 found.append(
                     {
                         "object": _reference(item),
                         "type": condition.get("type"),
                         "reason": condition.get("reason"),
-                        "message": redactor.text(message) if redactor else message,
+                        "message": _redacted(condition.get("message") or "", redactor),
                     }
                 )
     return found
@@ -539,7 +571,8 @@ def _revisions(chain, raw_pod, namespace, listing, redactor):
                 "revision": str(after["number"]),
                 "at": after["at"],
                 "current": after["hash"] is not None and after["hash"] == own,
-                "change_cause": after["change_cause"],
+                # With kubectl's --record it is a whole command line.
+                "change_cause": _redacted(after["change_cause"], redactor),
                 "diff": template_diff(before["template"], after["template"], redactor) if before else [],
             }
         )
@@ -561,7 +594,7 @@ def _replica_set_templates(chain, namespace, listing):
             "rollout.argoproj.io/revision"
         )
         labels = metadata.get("labels") or {}
-        if number and str(number).isdigit():
+        if number and str(number).isdecimal():
             found.append(
                 {
                     "number": int(number),
@@ -729,8 +762,12 @@ def _map_diff(container, prefix, before, after):
 
 def _change(container, field, before, after, why=None, redactor=None):
     if redactor:
-        before, after = (redactor.text(item) if isinstance(item, str) else item for item in (before, after))
+        before, after = (_redacted(item, redactor) for item in (before, after))
     return {"container": container, "field": field, "before": before, "after": after, "why": why}
+
+
+def _redacted(value, redactor):
+    return redactor.text(value) if redactor and isinstance(value, str) else value
 
 
 def _by_name(template):

@@ -20,6 +20,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
     EVIDENCE_SCHEMA,
     DocumentError,
     evidence,
+    unreadable,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import trees
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.archives import LIMITS
@@ -465,11 +466,43 @@ def test_standard_input_of_the_process(monkeypatch, data, lines):
         assert logs_of(read("-")["pods"][0]) == {0: ("terminated", lines)}
 
 
+def test_services_of_docker_compose_are_logs_of_their_own(tmp_path):
+    crash = (DATA / "plain" / "kv.log").read_text(encoding="utf-8").splitlines()
+    lines = [f"\x1b[36mvllm-a-1  | \x1b[0m{line}" for line in crash]
+    lines += [
+        "\x1b[33mvllm-b-1  | \x1b[0mINFO 11-24 07:10:04 [api_server.py:1] vLLM API server version 0.11.0"
+    ] * 3
+    lines += ["nginx-1   | 10.0.0.1 GET /health", "vllm-a-1 exited with code 1"]
+    (tmp_path / "compose.log").write_text("\n".join(lines), encoding="utf-8")
+    document = read(tmp_path / "compose.log")
+    assert [(item["name"], item["containers"][0]["name"]) for item in document["pods"]] == [
+        ("vllm-a-1", "vllm-a"),
+        ("vllm-b-1", "vllm-b"),
+    ]
+    first, second = (item["containers"][0]["attempts"][-1]["log"] for item in document["pods"])
+    assert first["errors"]
+    assert not second["errors"]
+    assert [item["object"] for item in document["unreadable"]] == ["nginx-1"]
+
+
 def test_an_empty_file_is_an_empty_log(tmp_path):
     (tmp_path / "vllm.log").write_bytes(b"")
     document = read(tmp_path / "vllm.log")
-    assert logs_of(document["pods"][0]) == {0: ("terminated", 0)}
-    assert [entry["reason"] for entry in document["unreadable"]] == ["the file is empty"]
+    (pod,) = document["pods"]
+    assert logs_of(pod) == {0: ("terminated", 0)}
+    (container,) = pod["containers"]
+    (attempt,) = container["attempts"]
+    assert (attempt["log"]["readable"], attempt["log"]["tail"], attempt["log"]["errors"]) == (True, [], [])
+    assert (attempt["exit_code"], attempt["reason"], container["engine"]["version"]) == (None, None, None)
+    name = str(tmp_path / "vllm.log")
+    assert document["unreadable"] == [unreadable("log", name, "the file is empty", "the log itself")]
+
+
+def test_an_empty_log_of_a_tree_is_named(tmp_path):
+    (tmp_path / "vllm.log").write_text((DATA / "plain" / "kv.log").read_text(encoding="utf-8"))
+    (tmp_path / "other.log").write_bytes(b"")
+    found = [(entry["source"], entry["object"], entry["reason"]) for entry in read(tmp_path)["unreadable"]]
+    assert ("log", "other.log", "the file is empty") in found
 
 
 def test_truncated_gzip_keeps_what_was_read(tmp_path):

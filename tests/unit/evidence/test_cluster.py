@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from support import kube_objects as kube
@@ -263,6 +264,57 @@ def test_ray_head_without_accelerator_joins_its_engine(api):
     assert found["containers"][0]["attempts"][0]["log"]["lines"] == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"spec": "text"}, "llm/odd"),
+        ({"status": {"containerStatuses": {"a": 1}}}, "llm/odd"),
+        ({"spec": {"containers": [5]}}, "llm/odd"),
+        ({"metadata": {"name": "odd", "namespace": "llm", "uid": "u", "labels": ["x"]}}, "llm/odd"),
+        ({"metadata": {"name": "odd", "namespace": "llm", "uid": ["u"]}}, "llm/odd"),
+    ],
+)
+def test_an_odd_pod_is_named_and_the_run_goes_on(api, change, named):
+    api.add(healthy("odd"))
+    api.objects["v1", "llm", "pods"]["odd"].update(change)
+    document = collect(api, namespace="llm")
+    assert [pod["name"] for pod in document["pods"]] == [NAME]
+    entry = unreadable(document)["pod", named]
+    assert entry["reason"].startswith("not as the Kubernetes API writes it (")
+    assert document["counts"]["pods_seen"] == 2
+
+
+def test_an_odd_pod_that_was_named_is_one_sentence(api):
+    api.objects["v1", "llm", "pods"][NAME]["spec"] = "text"
+    sentence(api, rf"^the pod {NAME} in namespace llm is not as the Kubernetes API writes it", pod=NAME)
+
+
+@pytest.mark.parametrize(
+    ("plural", "name", "change", "named"),
+    [
+        ("replicasets", "llama-6f7d9c9b5", {"metadata": {"ownerReferences": "x"}}, f"the owners of llm/{NAME}"),
+        ("replicasets", "llama-6f7d9c9b5", {"status": {"conditions": [5]}}, f"the owners of llm/{NAME}"),
+        ("resourcequotas", "gpu", {"status": "x"}, "quotas of llm"),
+    ],
+)  # fmt: skip
+def test_odd_owners_and_quotas_are_named_and_the_run_goes_on(api, plural, name, change, named):
+    version = "apps/v1" if plural == "replicasets" else "v1"
+    api.objects[version, "llm", plural][name].update(change)
+    document = collect(api, namespace="llm")
+    assert [pod["name"] for pod in document["pods"]] == [NAME]
+    assert engine(the_pod(document))["attempts"][-2]["log"]["errors"]
+    assert named in [item["object"] for item in document["unreadable"]]
+
+
+def test_an_odd_event_is_named_and_the_others_are_read(api):
+    odd = kube.event("Killing", "x", about={"kind": "Pod", "namespace": "llm", "name": NAME, "uid": ["u"]})
+    odd["metadata"]["name"] = "odd-event"
+    api.add(odd)
+    document = collect(api, namespace="llm")
+    assert ("event", "llm/odd-event") in unreadable(document)
+    assert "BackOff" in [item["reason"] for item in the_pod(document)["events"]]
+
+
 def test_selector_limits_the_pods(api):
     api.add(healthy("llama-6f7d9c9b5-aaaaa", labels={"app": "other"}))
     assert collect(api, selector="app=llama")["counts"]["pods_seen"] == 1
@@ -339,7 +391,8 @@ def test_expired_continue_token_starts_again_without_doubles(api):
 @pytest.mark.parametrize("status", [429, 500, 503, "reset"])
 def test_a_passing_failure_is_tried_again(api, status):
     api.fail(r"/namespaces/llm/pods\?", status, "try later", times=2)
-    api.fail(r"/log\?", status, "try later", times=2)
+    if status not in client.NODE_FAILURES:
+        api.fail(r"/log\?", status, "try later", times=2)
     document = collect(api)
     assert document["unreadable"] == []
     assert engine(the_pod(document))["attempts"][0]["log"]["lines"] == 9
@@ -377,7 +430,9 @@ def test_403_on_logs_is_not_asked_again_for_every_pod(api):
     api.fail(r"/log\?", 403, "forbidden")
     document = collect(api)
     assert len(api.asked("/log")) <= client.WORKERS
-    assert sum(item["source"] == "log" for item in document["unreadable"]) == 31
+    (entry,) = [item for item in document["unreadable"] if item["source"] == "log"]
+    assert len(entry["object"].split(", ")) == 31
+    assert entry["needs"] == "get pods/log in namespace llm"
     assert all(engine(item)["attempts"][0]["log"]["reason"] == "forbidden" for item in document["pods"])
 
 
@@ -393,6 +448,117 @@ def test_previous_log_that_the_node_has_removed(api):
     api.logs.pop(("llm", NAME, "vllm", True))
     entry = unreadable(collect(api))["log", f"llm/{NAME}/vllm (previous)"]
     assert "no longer has the previous container's log" in entry["reason"]
+
+
+GONE = "unable to retrieve container logs for containerd://" + "a" * 64
+LINK = 'failed to try resolving symlinks in path "/var/log/pods/x/vllm/2.log": lstat /var/log/pods/x: no such file or directory'
+
+
+@pytest.mark.parametrize("text", [GONE, GONE + "\n", LINK])
+@pytest.mark.parametrize("previous", [True, False])
+def test_refusal_in_place_of_a_log_is_no_log(text, previous):
+    statuses = None if previous else [kube.status(last=kube.terminated(), restarts=1)]
+    api = make_api(kube.crashing_pod(**({"statuses": statuses} if statuses else {})))
+    api.refuse_log("llm", NAME, "vllm", text, previous=previous)
+    with api.serve():
+        document = collect(api)
+    attempts = engine(the_pod(document))["attempts"]
+    refused = attempts[0] if previous else attempts[-1]
+    assert refused["log"]["readable"] is False
+    assert refused["log"]["lines"] == 0
+    assert refused["log"]["reason"] == f"the node no longer has it ({text.strip()})"
+    (entry,) = document["unreadable"]
+    assert entry["object"] == f"llm/{NAME}/vllm" + (" (previous)" if previous else "")
+    assert entry["reason"] == refused["log"]["reason"]
+    assert "log store" in entry["needs"]
+
+
+def test_log_that_quotes_such_a_refusal_is_a_log(api):
+    api.refuse_log("llm", NAME, "vllm", GONE + "\nERROR: CUDA out of memory\n", previous=True)
+    document = collect(api)
+    assert document["unreadable"] == []
+    assert engine(the_pod(document))["attempts"][0]["log"]["lines"] == 2
+
+
+DIAL = 'Get "https://10.0.0.5:10250/containerLogs/llm/x/vllm?previous=true": dial tcp 10.0.0.5:10250: connect: refused'
+
+
+@pytest.mark.parametrize("status", client.NODE_FAILURES)
+def test_node_that_gives_no_logs_is_not_asked_for_each(api, status):
+    for number in range(30):
+        api.add(kube.crashing_pod(name=f"more-{number}"))
+    api.fail(r"/log\?", status, DIAL)
+    document = collect(api)
+    assert len(api.asked("/log")) <= client.WORKERS
+    (entry,) = [item for item in document["unreadable"] if item["source"] == "log"]
+    assert (
+        entry["reason"]
+        == f"the kubelet of node gpu-3 gives no logs ({status}: dial tcp 10.0.0.5:10250: connect: refused)"
+    )
+    assert len(entry["object"].split(", ")) == 31
+    assert {engine(item)["attempts"][0]["log"]["reason"] for item in document["pods"]} == {entry["reason"]}
+
+
+def test_other_nodes_give_their_logs(api):
+    silent = [kube.crashing_pod(name=f"more-{number}", nodeName="gpu-4") for number in range(20)]
+    for item in silent:
+        api.add(item)
+    api.add(kube.node("gpu-4"))
+    api.fail(r"/more-\d+/log\?", 500, DIAL)
+    document = collect(api)
+    assert len(api.asked("/more-.*/log")) <= client.WORKERS
+    read = {item["name"]: engine(item)["attempts"][0]["log"]["readable"] for item in document["pods"]}
+    assert [name for name, readable in read.items() if readable] == [NAME]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(client, "_READ_TIMEOUT", 0.4)
+    monkeypatch.setattr(client, "_PATIENCE", 0.8)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_server_that_freezes_in_the_middle_is_given_up(api):
+    for number in range(30):
+        api.add(kube.crashing_pod(name=f"more-{number}", nodeName=f"gpu-{number}"))
+    api.fail(r"/log\?|/nodes/|/apis|quota|limitrange|/version", "hang")
+    started = time.monotonic()
+    document = collect(api)
+    assert time.monotonic() - started < 3
+    assert len(api.requests) < 40
+    entries = document["unreadable"]
+    assert {item["reason"] for item in entries} == {"no answer: nothing came in time"}
+    assert len(entries) == len({item["source"] for item in entries})
+    logs = next(item["object"] for item in entries if item["source"] == "log")
+    assert len(logs.split(", ")) == 31
+    assert len(document["pods"]) == 31
+
+
+@pytest.mark.usefixtures("impatient")
+def test_server_frozen_from_the_start_is_one_sentence(api):
+    api.fail("", "hang")
+    started = time.monotonic()
+    sentence(api, "can't be read: nothing came in time; check that the cluster is up")
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.usefixtures("impatient")
+def test_frozen_kubelet_is_told_from_a_frozen_server(api):
+    for number in range(30):
+        api.add(kube.crashing_pod(name=f"more-{number}"))
+    api.fail(r"/log\?", "hang")
+    document = collect(api)
+    assert len(api.asked("/log")) <= client.WORKERS
+    (entry,) = document["unreadable"]
+    assert entry["reason"] == "the kubelet of node gpu-3 gives no logs (504: nothing came within 0.4 s)"
+
+
+def test_all_requests_of_a_run_share_the_time_for_trying_again(api, monkeypatch):
+    monkeypatch.setattr(client, "_PAUSES_OF_A_RUN", 1.0)
+    api.fail(r"/apis/|quota|limitrange|/nodes/", 503, "overloaded")
+    document = collect(api)
+    assert len(api.requests) < len(set(api.requests)) + 10
+    assert "503: overloaded" in {item["reason"] for item in document["unreadable"]}
 
 
 def test_container_that_has_not_started_is_not_asked_for_a_log():
@@ -491,6 +657,183 @@ def test_empty_namespace_says_why_no_pod_could_be_created():
         sentence(
             api, "has no pods; ReplicaSet llama-6f7d9c9b5 could not create any: .*must specify limits.cpu"
         )
+
+
+QUOTA = 'Error creating: pods "llama-x" is forbidden: exceeded quota: gpu, requested: requests.nvidia.com/gpu=1, used: 8, limited: 8'
+
+
+def refused(name="llama-6f7d9c9b5", kind="ReplicaSet", **more):
+    about = {
+        "kind": kind,
+        "apiVersion": "apps/v1",
+        "namespace": "llm",
+        "name": name,
+        "uid": f"uid-{name}",
+    }
+    return kube.event("FailedCreate", QUOTA, about=about, **more)
+
+
+def of_gone_pod(reason, message, name="llama-6f7d9c9b5-gone1", container="vllm", **more):
+    about = {
+        "kind": "Pod",
+        "namespace": "llm",
+        "name": name,
+        "uid": f"gone-{name}",
+        "fieldPath": f"spec.containers{{{container}}}",
+    }
+    return kube.event(reason, message, about=about, **more)
+
+
+def short(name="llama-6f7d9c9b5", wanted=2, there=1, deployment="llama", **more):
+    """A ReplicaSet of a Deployment that has not all the pods it wants."""
+    found = kube.replica_set(name, **more)
+    found["spec"]["replicas"], found["status"]["replicas"] = wanted, there
+    found["metadata"]["ownerReferences"][0].update(name=deployment, uid=f"uid-{deployment}")
+    return found
+
+
+def serving(*more, replica_set=None):
+    """A namespace in which one engine serves well."""
+    return RecordedApi(
+        [
+            healthy("llama-6f7d9c9b5-aaaaa"),
+            replica_set or short(),
+            kube.deployment(),
+            kube.node(),
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "llm"}},
+            *more,
+        ]
+    )
+
+
+def test_replica_refused_beside_a_running_pod_is_told_of_by_that_pod():
+    with serving(refused()).serve() as api:
+        document = collect(api)
+    (pod,) = document["pods"]
+    assert pod["suspicious"] is True
+    assert [(item["reason"], item["message"], item["object"]) for item in pod["events"]] == [
+        ("FailedCreate", QUOTA, "ReplicaSet/llama-6f7d9c9b5")
+    ]
+
+
+def test_refused_rollout_is_told_of_by_a_pod_of_the_old_template():
+    with serving(
+        refused("llama-7c8dddddd"), short("llama-7c8dddddd", there=0), replica_set=short(there=2)
+    ).serve() as api:
+        (pod,) = collect(api)["pods"]
+    assert pod["name"] == "llama-6f7d9c9b5-aaaaa"
+    assert [item["object"] for item in pod["events"]] == ["ReplicaSet/llama-7c8dddddd"]
+
+
+def test_refusal_without_read_rights_on_its_owner_is_believed():
+    with serving(refused()).serve() as api:
+        api.fail("/replicasets/", 403, "forbidden")
+        (pod,) = collect(api)["pods"]
+    assert "FailedCreate" in {item["reason"] for item in pod["events"]}
+
+
+def test_refusal_that_is_over_or_old_is_none():
+    with serving(refused(), replica_set=short(there=2)).serve() as api:
+        assert collect(api)["pods"] == []
+    with serving(refused("llama-gone")).serve() as api:
+        assert collect(api)["pods"] == []
+    with serving(refused(lastTimestamp="2025-01-01T00:00:00Z")).serve() as api:
+        assert collect(api, since=3600)["pods"] == []
+
+
+def test_refused_engine_without_any_pod_beside_another_engine_is_named():
+    template = {"spec": {"containers": [{"name": "nginx", "image": "nginx:1.29"}]}}
+    with serving(
+        refused("qwen-5d5f5f5f5"),
+        short("qwen-5d5f5f5f5", there=0, deployment="qwen"),
+        refused("web-5d5f5f5f5"),
+        short("web-5d5f5f5f5", there=0, deployment="web", template=template),
+    ).serve() as api:
+        document = collect(api)
+    assert document["pods"] == []
+    (entry,) = document["unreadable"]
+    assert entry["object"] == "llm/ReplicaSet/qwen-5d5f5f5f5"
+    assert entry["reason"].startswith("its pods are refused; its last event is FailedCreate: Error creating")
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (of_gone_pod("BackOff", "Back-off restarting failed container vllm"), True),
+        (of_gone_pod("Evicted", "The node was low on resource: memory.", container=""), True),
+        (of_gone_pod("OOMKilling", "out of memory", name="x-1"), True),
+        (of_gone_pod("Killing", "Container vllm failed liveness probe, will be restarted"), True),
+        (of_gone_pod("Killing", "Stopping container vllm"), False),
+        (of_gone_pod("Scheduled", "Successfully assigned"), False),
+        (
+            of_gone_pod("BackOff", "Back-off restarting failed container", name="web-1", container="nginx"),
+            False,
+        ),
+    ],
+)
+def test_pod_that_died_and_is_gone_is_named_beside_running_ones(event, told):
+    with serving(event, replica_set=short(there=2)).serve() as api:
+        document = collect(api)
+    assert document["pods"] == []
+    assert [item["object"] for item in document["unreadable"]] == (
+        [f"llm/{event['involvedObject']['name']}"] if told else []
+    )
+    if told:
+        reason = document["unreadable"][0]["reason"]
+        assert reason == (
+            f"gone with its logs; its last event is {event['reason']}: {event['message']} "
+            "(3 times, last at 2026-11-30T06:53:00Z)"
+        )
+
+
+def test_death_is_quoted_rather_than_the_deletion_after_it():
+    later = of_gone_pod("Killing", "Stopping container vllm", lastTimestamp="2026-11-30T06:59:00Z")
+    with serving(of_gone_pod("BackOff", "Back-off"), later, replica_set=short(there=2)).serve() as api:
+        (entry,) = collect(api)["unreadable"]
+    assert "BackOff: Back-off (" in entry["reason"]
+
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "llm"}}
+WEB = kube.pod("web-1", containers=[{"name": "nginx", "image": "nginx:1.29"}])
+
+
+@pytest.mark.parametrize("others", [[], [WEB]])
+def test_no_engine_now_but_one_that_died(others):
+    event = of_gone_pod("Killing", "Stopping container vllm")
+    with (
+        RecordedApi([NAMESPACE, event, *others]).serve() as api,
+        pytest.raises(cluster.CollectionError) as caught,
+    ):
+        collect(api)
+    assert str(caught.value).endswith(
+        "; the newest event of a pod that is gone, llm/llama-6f7d9c9b5-gone1, is Killing: Stopping container vllm "
+        "(3 times, last at 2026-11-30T06:53:00Z)"
+    )
+    assert [item["object"] for item in caught.value.evidence["unreadable"]] == ["llm/llama-6f7d9c9b5-gone1"]
+
+
+def test_no_engine_but_one_that_is_refused_beside_other_pods():
+    with RecordedApi([NAMESPACE, WEB, refused(), short(there=0)]).serve() as api:
+        sentence(
+            api,
+            r"seen instead: web-1 .*; ReplicaSet llama-6f7d9c9b5 could not create its pods: .*exceeded quota",
+        )
+
+
+def test_refusal_of_something_else_explains_no_missing_engine():
+    template = {"spec": {"containers": [{"name": "nginx", "image": "nginx:1.29"}]}}
+    other = short("web-5d5f5f5f5", there=0, template=template)
+    with RecordedApi([NAMESPACE, WEB, refused("web-5d5f5f5f5"), other]).serve() as api:
+        assert "could not create" not in sentence(api, r"seen instead: web-1")
+
+
+def test_unknown_pod_has_its_last_event_quoted(api):
+    api.add(of_gone_pod("OOMKilling", "Memory cgroup out of memory", name="llama-old"))
+    sentence(
+        api,
+        "there is no pod llama-old in namespace llm any more, and its last event is OOMKilling: Memory cgroup",
+        pod="llama-old",
+    )
 
 
 def test_unknown_pod_gives_nearest_names(api):
@@ -698,14 +1041,54 @@ def test_exec_reads_cgroup_shm_and_gpus():
     assert {command[0] for command in inside.commands} == {"cat", "df", "nvidia-smi"}
 
 
-@pytest.mark.parametrize(
-    ("usage", "reason"), [("31Gi", "uses 97% of its memory limit"), (None, "is unknown")]
-)
-def test_full_containers_are_not_entered(usage, reason):
-    with running_pod(usage).serve() as api:
-        inside, document = look_inside(api)
+def not_entered(api):
+    inside, document = look_inside(api)
     assert inside.commands == []
-    assert any(item["source"] == "exec" and reason in item["reason"] for item in document["unreadable"])
+    (entry,) = document["unreadable"]
+    assert (entry["source"], entry["object"]) == ("exec", f"llm/{NAME}/vllm")
+    return entry
+
+
+def test_full_containers_are_not_entered():
+    with running_pod("31Gi").serve() as api:
+        assert "uses 97% of its memory limit" in not_entered(api)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("status", "why", "needs"),
+    [
+        (None, "the cluster serves no PodMetrics", "metrics-server"),
+        (403, "PodMetrics: forbidden", "get pods.metrics.k8s.io in namespace llm"),
+        (503, "PodMetrics: 503: unable to handle the request", "a metrics-server that answers"),
+    ],
+)
+def test_container_of_unknown_use_is_not_entered(status, why, needs):
+    with running_pod(None).serve() as api:
+        if status:
+            api.fail("/apis/metrics.k8s.io", status, "unable to handle the request")
+        entry = not_entered(api)
+    assert entry["reason"] == f"not entered: how much of its memory limit it uses is unknown ({why})"
+    assert entry["needs"] == needs
+
+
+def test_pod_that_metrics_server_does_not_know_yet_is_not_entered():
+    api = running_pod(None)
+    metrics = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics"}
+    api.add({**metrics, "metadata": kube.metadata("other"), "containers": []})
+    with api.serve():
+        assert "metrics-server has no PodMetrics of this pod yet" in not_entered(api)["reason"]
+    api.add({**metrics, "metadata": kube.metadata(NAME), "containers": []})
+    with api.serve():
+        assert "don't name this container" in not_entered(api)["reason"]
+
+
+def test_container_without_a_limit_is_entered_whatever_it_uses():
+    raw = kube.pod(containers=[kube.container(resources={"limits": {"nvidia.com/gpu": "1"}})])
+    with make_api(raw).serve() as api:
+        inside, document = look_inside(api)
+        assert inside.commands
+        assert api.asked("metrics.k8s.io") == []
+    assert document["unreadable"] == []
 
 
 def test_refused_exec_names_the_right():
@@ -789,9 +1172,32 @@ def test_unusable_kubeconfig_is_one_sentence(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_kubeconfig_is_one_sentence(tmp_path):
-    with pytest.raises(DocumentError, match="is not usable"):
-        client.connect({"kubeconfig": str(tmp_path / "none")}, environ={})
+def test_what_a_credential_plugin_says_keeps_no_secret(tmp_path, monkeypatch):
+    def load(*_args, **_options):
+        raise OSError("exec: process returned 1. token: PLANTED-IN-STDERR")
+
+    monkeypatch.setattr("kubernetes.config.load_kube_config", load)
+    (tmp_path / "config").write_text("{}")
+    with pytest.raises(DocumentError, match=r"process returned 1\. token: \*\*\*") as caught:
+        client.connect({"kubeconfig": str(tmp_path / "config")}, environ={})
+    assert "PLANTED" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", [None, "K8S_AUTH_KUBECONFIG", "KUBECONFIG"])
+def test_missing_kubeconfig_is_one_sentence(tmp_path, variable):
+    path = str(tmp_path / "none")
+    params, environ = ({"kubeconfig": path}, {}) if variable is None else ({}, {variable: path})
+    with pytest.raises(DocumentError, match=f"^there is no kubeconfig file {path}: give the path of one"):
+        client.connect(params, environ)
+
+
+def test_of_several_kubeconfigs_one_is_enough(tmp_path, api):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(api.kubeconfig()))
+    several = f"{tmp_path / 'none'}:{path}"
+    with pytest.raises(DocumentError, match=r"none nor .*none2: "):
+        client.connect({"kubeconfig": f"{tmp_path / 'none'}:{tmp_path / 'none2'}"}, environ={})
+    assert client.connect({"kubeconfig": several}, environ={}).host == api.url
 
 
 def test_unknown_context_is_one_sentence(api):

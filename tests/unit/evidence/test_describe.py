@@ -260,3 +260,13 @@ def test_blocks_never_overlap_and_always_parse(lines):
         pod, _events = describe.parse(lines[start:end])
         assert pod["kind"] == "Pod"
         position = end
+
+
+def test_an_event_whose_age_somebody_cut_out_is_still_an_event():
+    text = (
+        "Name: a\nNamespace: b\nEvents:\n  Normal   Killing    kubelet  Container vllm failed startup probe\n"
+    )
+    _pod, events = describe.parse(text.splitlines())
+    assert [(item["reason"], item["count"], item["message"]) for item in events] == [
+        ("Killing", 1, "Container vllm failed startup probe")
+    ]

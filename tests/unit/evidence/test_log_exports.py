@@ -103,6 +103,33 @@ def text_of(name):
             },
             ("m", None, "p-0", "s", "c", None),
         ),
+        # journalctl -o json: a unit, a container of Docker's journald driver, text with colours (bytes)
+        (
+            {
+                "__REALTIME_TIMESTAMP": "1795504304000001",
+                "_HOSTNAME": "gpu-3",
+                "_SYSTEMD_UNIT": "vllm.service",
+                "MESSAGE": "m",
+            },
+            ("m", "2026-11-24T07:11:44.000001000Z", "vllm", None, "vllm", "gpu-3"),
+        ),
+        (
+            {"_SYSTEMD_UNIT": "docker.service", "CONTAINER_NAME": "vllm-a-1", "MESSAGE": "m"},
+            ("m", None, "vllm-a-1", None, "vllm-a-1", None),
+        ),
+        (
+            {"_SYSTEMD_UNIT": "vllm.service", "MESSAGE": list(b"\x1b[31mm")},
+            ("\x1b[31mm", None, "vllm", None, "vllm", None),
+        ),
+        # what systemd and the kernel say of a unit
+        (
+            {"_SYSTEMD_UNIT": "init.scope", "UNIT": "vllm.service", "MESSAGE": "m"},
+            ("m", None, "vllm", None, "vllm", None),
+        ),
+        (
+            {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "MESSAGE": "m"},
+            ("kernel: m", None, None, None, "kernel", None),
+        ),
         # Docker's json-file
         (
             {"log": "m\n", "stream": "stderr", "time": "2026-11-24T07:00:00.1Z"},
@@ -226,9 +253,32 @@ def test_stern_of_several_namespaces():
     ]
 
 
+@pytest.mark.parametrize("text", ["INFO one", "", "a | b", "2026-11-24T07:10:04Z INFO one"])
+@pytest.mark.parametrize(
+    ("prefix", "pod", "container"),
+    [
+        ("vllm-a-1  | ", "vllm-a-1", "vllm-a"),
+        ("vllm-2    | ", "vllm-2", "vllm"),
+        ("vllm_1  | ", "vllm_1", "vllm"),
+        ("My.Engine  | ", "My.Engine", "My.Engine"),
+        ("\x1b[36mvllm-a-1  | \x1b[0m", "vllm-a-1", "vllm-a"),
+    ],
+)
+def test_docker_compose(prefix, pod, container, text):
+    form, reader = log_exports.text_format([prefix + text])
+    found = reader(prefix + text)
+    assert (form, found["pod"], found["container"]) == ("docker compose", pod, container)
+    assert found["message"] == text
+    ended = reader(f"{pod} exited with code 137")
+    assert (ended["pod"], ended["container"]) == (pod, container)
+    assert ended["message"].endswith("exited with code 137")
+
+
 @pytest.mark.parametrize(
     "lines",
     [
+        ["| NVIDIA-SMI 550.54  Driver Version: 550.54 |", "|   0  N/A  N/A  4711  C  python3  71234MiB |"],
+        ["[1;36m|", "rank 0 | loading", "a sentence | with a bar"],
         ["INFO 11-24 07:10:04 [core.py:71] one", "ERROR 11-24 07:10:05 [core.py:71] two"],
         ["loading the model now", "this takes a while", "step-1 of many"],
         ["(EngineCore_DP0 pid=64) INFO 11-24 07:10:04 [core.py:71] one"],

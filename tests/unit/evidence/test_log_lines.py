@@ -176,6 +176,11 @@ def test_carriage_returns_leave_what_a_terminal_shows():
     assert last_segment("\r") == ""
 
 
+def test_journal_json_line():
+    parts = parse(json.dumps({"MESSAGE": "ERROR 11-30 06:51:41 [core.py:708] it failed", "PRIORITY": "6"}))
+    assert (parts["level"], parts["text"]) == ("ERROR", "it failed")
+
+
 def test_docker_json_line():
     raw = json.dumps(
         {

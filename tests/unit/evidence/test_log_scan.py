@@ -183,8 +183,8 @@ ERROR 03-19 07:27:55 [core.py:340] RuntimeError: Engine core initialization fail
         ("vllm/a.py", 10, "load_model"),
         ("vllm/b.py", 20, "create_weights"),
     ]
-    assert {item["process"] for item in oom["context"]} == {"VllmWorker rank=1"}
-    assert [item["line"] for item in oom["context"]] == [2, 3]
+    assert [(item["line"], item["process"]) for item in first["context"]] == [(2, "VllmWorker rank=1")]
+    assert oom["context"] == []  # lines 2 and 3 of its process: a marker and an error
     assert texts(excerpt["errors"])[-1].startswith("RuntimeError: Engine core initialization failed")
 
 
@@ -382,7 +382,7 @@ def test_lines_split_by_the_container_runtime_are_joined():
     assert excerpt["first_time"] == stamp
     unfinished = scan(f"{stamp} stdout F first\n{stamp} stderr P RuntimeError: the rest never came")
     assert [item["line"] for item in unfinished["errors"]] == [2]
-    assert texts(unfinished["tail"]) == ["first", "RuntimeError: the rest never came"]
+    assert texts(unfinished["tail"]) == ["first"]
     docker = "".join(
         json.dumps({"log": piece, "stream": "stderr", "time": stamp}, separators=(",", ":")) + "\n"
         for piece in ("start\n", "ValueError: No available", " memory for the cache blocks.\n")
@@ -415,6 +415,41 @@ def test_users_text_never_reaches_an_excerpt():
     assert "secret" not in shown
     assert "4711" not in shown
     assert "total_num_scheduled_tokens=5" in shown
+
+
+def test_a_line_is_whole_in_one_list_only():
+    frame = '  File "/usr/lib/python3.12/site-packages/vllm/worker.py", line 10, in load_model'
+    lines = [
+        "INFO 11-24 07:10:31 [worker.py:1] vLLM API server version 0.10.2",
+        "an ordinary line",
+        "Traceback (most recent call last):",
+        frame,
+        "    self.model = get_model(pin_memory=True)",
+        "                 ^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        OOM,
+    ]
+    excerpt = scan("\n".join(lines))
+    assert excerpt["errors"][0]["frames"] == [
+        {"file": "vllm/worker.py", "line": 10, "function": "load_model"}
+    ]
+    assert texts(excerpt["tail"]) == [lines[1], lines[2], lines[4]]
+    assert excerpt["first_error"]["text"] == OOM
+    assert [item["line"] for item in excerpt["first_error"]["context"]] == [1, 2]
+    assert texts(excerpt["errors"]) == [OOM]
+    assert all(len(text) < 80 < len(OOM) for text in texts(excerpt["numbers"]))
+    whole = documents.log_lines(excerpt)
+    assert [item["line"] for item in whole] == [1, 2, 3, 5, 7]
+    assert whole[0]["text"] == "vLLM API server version 0.10.2"
+    assert (whole[-1]["text"], whole[-1]["frames"]) == (OOM, excerpt["errors"][0]["frames"])
+
+
+def test_a_private_key_after_a_kept_line():
+    key = (
+        "-----BEGIN RSA PRIVATE KEY----- CUDA out of memory\nMIIEpAIBAAKCAQEA7\n-----END RSA PRIVATE KEY-----"
+    )
+    excerpt = scan(f"before\n{key}\nafter\n")
+    assert texts(excerpt["tail"])[-3:] == ["***", "***", "after"]
+    assert "MIIEp" not in json.dumps(excerpt)
 
 
 def test_a_private_key_in_the_tail():

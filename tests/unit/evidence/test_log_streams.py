@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, log
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, log, log_lines
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import (
     describe,
     log_exports,
@@ -19,6 +19,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.log_stre
     Attempts,
     Nowhere,
     Streams,
+    exported,
     head_lines,
     joined,
     line_reader,
@@ -98,7 +99,11 @@ def test_joined_parts_go_on_counting():
     assert [line["line"] for line in whole["markers"]] == [line["line"] for line in earlier["markers"]] + [
         line["line"] + 2 for line in later["markers"]
     ]
-    assert whole["tail"][-1]["line"] == 4
+    assert [line["line"] for line in log_lines(whole)] == [1, 2, 3, 4]
+    twice = joined(runs_of("an ordinary line\n" + DEATH)[0], runs_of("another\n" + DEATH)[0])
+    assert [[near["line"] for near in error["context"]] for error in twice["errors"]] == [[], []]
+    more = joined(earlier, runs_of(LOADING + "an ordinary line\n")[0])
+    assert [line["line"] for line in more["tail"]] == [4]
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
@@ -125,6 +130,21 @@ def test_lines_of_chunks_are_those_of_the_whole(chunks):
 )
 def test_line_reader(head, is_export):
     assert (line_reader(head) is not None) is is_export
+
+
+def test_the_kernels_records_go_with_the_one_before():
+    lines = [
+        '{"MESSAGE": "early", "_TRANSPORT": "kernel"}',
+        '{"MESSAGE": "one", "_SYSTEMD_UNIT": "vllm.service"}',
+        '{"MESSAGE": "Out of memory", "_TRANSPORT": "kernel", "__REALTIME_TIMESTAMP": "1795504304000001"}',
+    ]
+    found = list(exported(lines, line_reader("\n".join([*lines, ""]).encode())))
+    assert [(item["pod"], item["container"], item["message"]) for item in found] == [
+        (None, None, "kernel: early"),
+        ("vllm", "vllm", "one"),
+        ("vllm", "vllm", "kernel: Out of memory"),
+    ]
+    assert found[-1]["time"] == "2026-11-24T07:11:44.000001000Z"
 
 
 def test_head_lines_are_whole():

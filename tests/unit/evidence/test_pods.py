@@ -17,7 +17,6 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.pods imp
     engine_container_index,
     is_suspicious,
     parse_duration,
-    parse_time,
     pod_evidence,
     recognise_engine,
 )
@@ -440,25 +439,6 @@ def test_no_secret_in_the_document():
 def test_empty_object_gives_every_field():
     found = pod_evidence({}, Redactor())
     assert (found["name"], found["containers"], found["pod_phase"]) == (None, [], None)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2026-11-30T06:50:01Z", (6, 50, 1, 0)),
-        ("2026-11-30T06:50:01.123456789Z", (6, 50, 1, 123456)),
-        ("2026-11-30T08:50:01+02:00", (6, 50, 1, 0)),
-        ("2026-11-30 06:50:01", (6, 50, 1, 0)),
-    ],
-)
-def test_times(text, expected):
-    found = parse_time(text).astimezone(UTC)
-    assert (found.hour, found.minute, found.second, found.microsecond) == expected
-
-
-@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-13-40T99:00:00Z"])
-def test_what_is_no_time(text):
-    assert parse_time(text) is None
 
 
 @pytest.mark.parametrize(

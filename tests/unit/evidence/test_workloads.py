@@ -192,9 +192,58 @@ def test_the_object_to_edit_is_the_top(kinds, labels, container, edit):
 
 
 def test_chain_stops_where_an_object_cannot_be_read_and_says_so():
-    raw = kube.crashing_pod()
+    raw = kube.crashing_pod(labels={"app": "llama"})
     found = workload_evidence(raw, Objects().lookup)
     assert (found["kind"], found["chain"][0]["read"], found["replicas"]) == ("ReplicaSet", False, None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner", "edit"),
+    [
+        ({"pod-template-hash": "6f7d9c9b5"}, "llama-6f7d9c9b5", ("Deployment", "llama", "apps/v1", True)),
+        (
+            {"rollouts-pod-template-hash": "6f7d9c9b5"},
+            "llama-6f7d9c9b5",
+            ("Rollout", "llama", "argoproj.io/v1alpha1", True),
+        ),
+        # the name doesn't end in the label's hash: nothing is concluded
+        ({"pod-template-hash": "5d5f5f5f5"}, "llama-6f7d9c9b5", ("ReplicaSet", "llama-6f7d9c9b5", "apps/v1", False)),
+        ({"pod-template-hash": "6f7d9c9b5"}, "-6f7d9c9b5", ("ReplicaSet", "-6f7d9c9b5", "apps/v1", False)),
+    ],
+)  # fmt: skip
+def test_a_replica_set_that_cannot_be_read_tells_its_maker(labels, owner, edit):
+    raw = kube.crashing_pod(labels=labels, owner=("apps/v1", "ReplicaSet", owner, "uid-rs"))
+    found = workload_evidence(raw, Objects().lookup)
+    assert tuple(found["edit"][key] for key in ("kind", "name", "api_version", "inferred")) == edit
+    assert (found["kind"], found["name"]) == edit[:2]
+    assert found["edit"]["path"] == "spec.template.spec.containers[vllm]"
+    assert [(item["read"], item["inferred"]) for item in found["chain"]] == [(False, False), (False, True)][
+        : 1 + edit[3]
+    ]
+
+
+def test_the_maker_of_an_unreadable_replica_set_is_looked_up():
+    raw = kube.crashing_pod()
+    found = workload_evidence(raw, Objects(kube.deployment()).lookup)
+    assert [(item["kind"], item["uid"], item["read"]) for item in found["chain"]] == [
+        ("ReplicaSet", "uid-llama-6f7d9c9b5", False),
+        ("Deployment", "uid-llama", True),
+    ]
+    assert found["replicas"]["desired"] is not None
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_of_other_unreadable_owners_nothing_is_concluded(kind):
+    raw = kube.crashing_pod(owner=("apps/v1", kind, "llama-6f7d9c9b5", "uid-x"))
+    found = workload_evidence(raw, Objects().lookup)
+    assert (found["edit"]["kind"], found["edit"]["inferred"], len(found["chain"])) == (kind, False, 1)
+
+
+def test_a_replica_set_that_was_read_and_has_no_owner_is_the_object_to_edit():
+    alone = kube.replica_set()
+    del alone["metadata"]["ownerReferences"]
+    found = workload_evidence(kube.crashing_pod(), Objects(alone).lookup)
+    assert (found["edit"]["kind"], found["edit"]["inferred"]) == ("ReplicaSet", False)
 
 
 def test_an_owner_made_anew_under_the_same_name_is_not_the_owner():
@@ -441,6 +490,16 @@ def test_revisions_of_a_deployment_are_ordered_by_number_not_time():
     assert [(item["revision"], item["current"]) for item in found] == [("9", False), ("10", True)]
     assert found[0]["diff"] == []
     assert "args.max_model_len" in {item["field"] for item in found[1]["diff"]}
+
+
+def test_a_recorded_command_line_keeps_no_secret():
+    recorded = kube.replica_set("llama-6f7d9c9b5", "10")
+    recorded["metadata"]["annotations"]["kubernetes.io/change-cause"] = (
+        "kubectl set env deploy/llama HF_TOKEN=PLANTED --record=true"
+    )
+    objects = Objects(kube.deployment(), recorded)
+    found = workload_evidence(kube.crashing_pod(), objects.lookup, objects.listing, Redactor())["revisions"]
+    assert found[0]["change_cause"] == "kubectl set env deploy/llama HF_TOKEN=*** --record=true"
 
 
 def test_revisions_of_a_stateful_set():

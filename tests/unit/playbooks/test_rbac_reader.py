@@ -46,7 +46,11 @@ def test_logs_quotas_and_events_are_granted():
 
 def test_only_exec_is_more_than_reading():
     assert {verb for *_resource, verb in granted(*set(ROLES) - {"vllm-oom-exec"})} == {"get", "list"}
-    assert granted("vllm-oom-exec") == {("", "pods/exec", "get"), ("", "pods/exec", "create")}
+    assert granted("vllm-oom-exec") == {
+        ("", "pods/exec", "get"),
+        ("", "pods/exec", "create"),
+        ("metrics.k8s.io", "pods", "get"),
+    }
     resources = {resource for _group, resource, _verb in granted(*ROLES)}
     assert not resources & {"secrets", "configmaps", "*"}
 
