@@ -578,7 +578,7 @@ def from_bundle(module):
     return read_bundle(module.params["bundle"], pod_file=module.params["pod_file"])
 
 
-def from_cluster(module):
+def from_cluster(module, since):
     # Imported here: a bundle needs neither the kubernetes library nor the time that importing it takes.
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import client, cluster, kubeconfig
 
@@ -588,7 +588,7 @@ def from_cluster(module):
         access = client.connect(module.params)
     except client.LibraryMissing as missing:
         module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
-    return cluster.collect(access, dict(query, since=parse_duration(module.params["since"])))
+    return cluster.collect(access, dict(query, since=since))
 
 
 def failure(error):
@@ -614,7 +614,8 @@ def main():
         required_by={"pod_file": ["bundle"]},
     )
     try:
-        evidence = from_bundle(module) if module.params["bundle"] else from_cluster(module)
+        since = parse_duration(module.params["since"])
+        evidence = from_bundle(module) if module.params["bundle"] else from_cluster(module, since)
     except DocumentError as error:
         module.fail_json(**failure(error))
     module.exit_json(changed=False, evidence=evidence)

@@ -103,7 +103,7 @@ def parse_duration(text):
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw])", given)
     if not parts or re.sub(r"\d+(\.\d+)?\s*[smhdw]|\s", "", given):
         raise DocumentError(
-            f"{text!r} is no duration: give one such as 24h, 90m, 1d12h or a number of seconds"
+            f"since: {text!r} is no duration: give one such as 24h, 90m, 1d12h or a number of seconds"
         )
     return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
 

@@ -323,6 +323,10 @@ def test_the_playbook_ends_with_that_sentence(name, tmp_path):
         (["exec=sometimes"], "vllm_oom_exec must be never or running, not sometimes."),
         (["all_namespaces=maybe"], "vllm_oom_all_namespaces must be true or false, not maybe."),
         (["formats=console,html"], "vllm_oom_formats must name only console, markdown, json, not html."),
+        (
+            [f"bundle={EXAMPLES / 'nccl-oom.log'}", "since=abc"],
+            "since: 'abc' is no duration: give one such as 24h",
+        ),
         # it would be ignored, and the context's namespace diagnosed
         (["namspace=llm"], "vllm_oom_namspace is no variable of this playbook"),
         (
