@@ -76,7 +76,7 @@ def _recreate(pod, edited, what):
     ns, file = namespace_option(pod), shlex.quote(edited.partition("/")[2] + ".yaml")
     return (
         f"kubectl{ns} get {edited} -o yaml > {file}  # in that file {what}; then kubectl{ns} replace --force "
-        f"-f {file}, for it can't be edited in place"
+        f"-f {file}, for it cannot be edited in place"
     )
 
 

@@ -181,9 +181,10 @@ def _others(others, width):
     lines = []
     for finding in others:
         said = finding["why"] or finding["means"]
-        do = f"; {finding['do'][0]['what']}" if finding["do"] else ""
+        if finding["do"]:
+            said = f"{said.rstrip('.')}; {finding['do'][0]['what']}"
         lines += _wrap(
-            f"- {finding['role']} {finding['cause']} ({finding['confidence']}): {said}{do}", width, "  "
+            f"- {finding['role']} {finding['cause']} ({finding['confidence']}): {said}", width, "  "
         )
     return lines
 

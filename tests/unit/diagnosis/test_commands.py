@@ -52,6 +52,7 @@ def test_what_cannot_be_edited_is_replaced(owner, edited):
     assert command.startswith(f"kubectl -n ns get {edited} -o yaml > ")
     assert "replace --force" in command
     assert " edit " not in command.split("#")[0]
+    assert "'" not in command  # an odd quote can't be wrapped by the report
 
 
 def test_a_pod_without_owner_is_never_just_deleted():
