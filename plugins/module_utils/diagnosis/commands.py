@@ -193,6 +193,8 @@ def _never_placed(pod):
 def _action(change, pod, container):
     if change["name"] in ("recreate_pod", "restart_pod"):
         return _delete(pod)
+    if change["name"] == "rollback_revision" and not _has_template(pod):
+        return None
     if change["name"] == "free_gpu" and _never_placed(pod):
         return "kubectl describe nodes | grep -A 8 'Allocated resources'"
     template = _ACTIONS.get(change["name"])

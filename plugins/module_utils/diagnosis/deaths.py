@@ -339,7 +339,7 @@ WOULD_SETTLE = {
     "grace_period_expired": [_KILLING],
     "sigterm": [_KILLING],
     "probe_kill": [_KILLING],
-    "exit": ["the container's last state (reason and exit code) in kubectl describe pod"],
+    "exit": ["the container's last state: reason and exit code (kubectl describe pod)"],
     "signal": ["the log lines before the signal, and the kernel log (segfault, Xid)"],
 }
 

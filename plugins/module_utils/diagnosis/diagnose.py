@@ -182,7 +182,7 @@ def _finding(facts, judged):
         explanation=explanation,
         runbook=advice.runbook,
         recommend=[
-            dict(item, command=command_for(item, pod, container))
+            dict(_with_gpus(facts, item), command=command_for(item, pod, container))
             for item in advice.recommend
             if not in_force(facts, item)
         ],
@@ -190,6 +190,14 @@ def _finding(facts, judged):
         would_settle=[] if confidence == "certain" else _unique(settle),
         check=checks(pod, container, judged.proofs, facts.source, facts.attempt.get("index")),
     )
+
+
+def _with_gpus(facts, change):
+    """More ranks need as many GPUs: the change says so where the container was given fewer."""
+    ranks, gpus = change["value"], facts.gpus
+    if change["name"] != "--tensor-parallel-size" or not isinstance(ranks, int) or not gpus or ranks <= gpus:
+        return change
+    return dict(change, why=f"{change['why']}; give the container {ranks} GPUs too, its limit is {gpus}")
 
 
 def _is_companion(rejected, recommended):

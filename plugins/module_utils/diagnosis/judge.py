@@ -304,7 +304,8 @@ def _signal_or_exit(facts):
         return Judged(
             verdict("native_crash", "likely", None, phase=_seen_phase(facts)), "trigger", proofs, None
         )
-    if kind == "sigkill_unattributed" or code == 137:
+    killed = any(line["text"].strip() == "Killed" for line in facts.lines)
+    if kind == "sigkill_unattributed" or code == 137 or (code is None and killed):
         return Judged(
             _killed_on_unified(facts)
             or verdict(
@@ -313,7 +314,7 @@ def _signal_or_exit(facts):
                 "the container was killed with SIGKILL, and nothing shows by whom",
                 phase=_seen_phase(facts),
                 # A shell prints "Killed" for its child: then it was no signal to the container as a whole.
-                memory="host" if any(line["text"].strip() == "Killed" for line in facts.lines) else "unknown",
+                memory="host" if killed else "unknown",
             ),
             "trigger",
             proofs,

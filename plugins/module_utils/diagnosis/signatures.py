@@ -726,7 +726,7 @@ SIGNATURES = (
     _row(
         "bus_error",
         "root",
-        r"\bBus error\b|SIGBUS|exit(?: |_)?code:? (?:-7|135)\b",
+        r"\b[Bb]us error\b|SIGBUS|exit(?: |_)?code:? (?:-7|135)\b",
         family="bus_error",
         source="vllm 3.13",
     ),

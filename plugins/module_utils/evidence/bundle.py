@@ -49,6 +49,8 @@ _YAML_KIND = re.compile(rb"^(?:- )?(?:apiVersion|kind):", re.MULTILINE)
 # Files that, beside a log, describe its pod.
 _BESIDE_STEMS = ("pod", "pods", "describe", "pod-describe", "describe-pod", "pod.describe")
 _BESIDE_ENDINGS = (".yaml", ".yml", ".json", ".describe", ".describe.txt", "-describe.txt", "_describe.txt")
+# What a log of another run or pod is named like.
+_LOGS = (".log", ".log.gz")
 _LOOKED_FOR = (
     "saved evidence, pods as YAML or JSON, kubectl describe text, vLLM logs, stern, Loki or Elasticsearch exports,"
     " a cluster-info dump, a must-gather or a support bundle"
@@ -153,6 +155,15 @@ def _opened(path):
     raise DocumentError(f"{path}: {reason}")
 
 
+def _other_logs(folder, stem):
+    """Whether logs of another name lie there too: a pod.yaml among many logs belongs to one of them at most."""
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return False
+    return any(name.endswith(_LOGS) and trees.split_mark(name)[0] != stem for name in names)
+
+
 class _Bundle:
     """What has been gathered so far; ``finish`` makes the evidence of it."""
 
@@ -224,9 +235,10 @@ class _Bundle:
         stem = _DOCUMENT_NAME.sub("", stem)
         if self._logs and not self._objects.of_kind("Pod") and not self._pieces:
             names = [stem + ending for ending in _BESIDE_ENDINGS]
-            names += [
-                name + ending for name in _BESIDE_STEMS for ending in (".yaml", ".yml", ".json", ".txt")
-            ]
+            if not _other_logs(folder, stem):
+                names += [
+                    name + ending for name in _BESIDE_STEMS for ending in (".yaml", ".yml", ".json", ".txt")
+                ]
         elif self._objects.of_kind("Pod") and not self._logs:
             names = [stem + ending for ending in ("-previous.log", ".previous.log", ".log", ".log.gz")]
         else:

@@ -90,3 +90,9 @@ def test_an_init_containers_status_stands_elsewhere():
     proofs = [documents.proof("status", "Pod/p-0", "terminated")]
     (command,) = checks(pod_of(), vllm("terminated", role="init"), proofs)
     assert command.endswith("'{.status.initContainerStatuses}'")
+
+
+def test_only_what_has_revisions_is_rolled_back():
+    back = documents.change("action", "rollback_revision", "set")
+    assert command_for(back, pod_of(), vllm()) == "kubectl -n ns rollout undo deployment/llm"
+    assert command_for(back, pod_of("none"), vllm()) is None

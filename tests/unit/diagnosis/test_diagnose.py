@@ -400,6 +400,22 @@ def test_compilers_of_the_start_do_not_explain_a_kill_while_serving():
     assert trigger(evidence)["cause"] == "host_oom_growth"
 
 
+@pytest.mark.parametrize("text", ["Bus error (core dumped)", "Unexpected bus error encountered in worker."])
+def test_a_bus_error_is_shared_memory(text):
+    assert trigger(failed([text]))["cause"] == "shm_exhausted"
+
+
+def test_a_log_that_ends_with_killed_says_so():
+    verdict = judged(failed(["Loading shards: 40%", "Killed"], exit_code=None, reason=None))["verdict"]
+    assert (verdict["cause"], verdict["memory"]) == ("sigkill_unattributed", "host")
+
+
+def test_more_ranks_need_more_gpus():
+    item = trigger(failed([oom_text()], phase="load"))
+    change = next(change for change in item["recommend"] if change["name"] == "--tensor-parallel-size")
+    assert "give the container 2 GPUs too, its limit is 1" in change["why"]
+
+
 def test_137_without_oomkilled_is_not_called_a_memory_kill():
     verdict = judged(failed(["INFO loading"], exit_code=137, phase="load"))["verdict"]
     assert verdict["cause"] == "sigkill_unattributed"

@@ -184,7 +184,7 @@ def test_a_pipe_is_read_once(tmp_path):
 
 
 def test_several_runs_in_one_log(tmp_path):
-    shutil.copy(DATA / "plain/two_runs.log", tmp_path / "vllm.log")
+    shutil.copy(DATA / "two_runs.log", tmp_path / "vllm.log")
     (item,) = read(tmp_path / "vllm.log")["pods"]
     assert logs_of(item) == {0: ("terminated", 4), 1: ("terminated", 3)}
 
@@ -230,9 +230,19 @@ def test_a_piece_of_describe_text_beside_the_log_gives_the_status():
     assert waiting["reason"] == "CrashLoopBackOff"
 
 
+def test_a_pod_beside_many_logs_belongs_to_none_of_them_for_sure(tmp_path):
+    for name in ("one.log", "other.log"):
+        shutil.copy(DATA / "plain/kv.log", tmp_path / name)
+    shutil.copy(DATA / "plain/pod.yaml", tmp_path / "pod.yaml")
+    assert [item["name"] for item in read(tmp_path / "one.log")["pods"]] == ["one"]
+    shutil.copy(DATA / "plain/pod.yaml", tmp_path / "one.yaml")
+    assert [item["name"] for item in read(tmp_path / "one.log")["pods"]] == ["qwen-32b-0"]
+
+
 def test_a_folder_of_logs(tmp_path):
-    for name, source in (("a-0.log", "kv"), ("a-0-previous.log", "two_runs"), ("b.log", "kv")):
-        shutil.copy(DATA / f"plain/{source}.log", tmp_path / name)
+    sources = (("a-0.log", "plain/kv"), ("a-0-previous.log", "two_runs"), ("b.log", "plain/kv"))
+    for name, source in sources:
+        shutil.copy(DATA / f"{source}.log", tmp_path / name)
     (tmp_path / "notes.txt").write_text("call Bob\n")
     document = read(tmp_path)
     assert {item["name"]: logs_of(item) for item in document["pods"]} == {

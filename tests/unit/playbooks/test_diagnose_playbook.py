@@ -128,7 +128,7 @@ def test_a_finding_fails_the_run_only_when_asked():
     done = diagnose(f"bundle={EXAMPLES / 'probe-kill'}", "fail_on=likely")
     assert done.returncode == 2
     assert (
-        "1 findings fail this run because diagnose_fail_on is likely; the causes are probe_kill."
+        "1 finding(s) fail this run because diagnose_fail_on is likely; the causes are probe_kill."
         in " ".join(done.stdout.split())
     )
     assert "probe_kill (likely)" in done.stdout
