@@ -297,6 +297,9 @@ class Scene:
             parts.append(f"after {show_seconds(ran)}")
         if attempt.get("message"):
             parts.append(str(attempt["message"]).strip()[:300])
+        if len(parts) == 1 and attempt.get("state") == "terminated":
+            # A plain log shows that the run ended, and nobody reported a status.
+            parts = [f"container {self.container['name']}: how it ended is not known (no status at hand)"]
         return proof("status", self.object, ", ".join(parts), time=attempt.get("finished_at"))
 
     def pod_proof(self):
