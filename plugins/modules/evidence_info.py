@@ -278,7 +278,8 @@ evidence:
               returned: always
               sample: apps/v1
             edit:
-              description: The object on which a change lasts, and the path of the engine container in it.
+              description: The object on which a change lasts, the path of the engine container in it, and that of the engine's
+                flags where they are elsewhere. V(null) where no object of the cluster holds them (a static pod's file).
                 RV(ignore:inferred) says whether it is a conclusion from the name of a ReplicaSet that could not be read.
               type: dict
               returned: always
@@ -287,6 +288,7 @@ evidence:
                 name: llama-70b
                 api_version: apps/v1
                 path: spec.template.spec.containers[vllm]
+                arguments: null
                 inferred: false
             chain:
               description: All owners, from the nearest to the top. RV(ignore:read) says whether the object could be read,
@@ -318,7 +320,8 @@ evidence:
               returned: always
               sample: []
             managers:
-              description: Tools that manage one of the owners, how sure that is, and when they undo a change.
+              description: Tools that manage one of the owners, how sure that is, and when they undo a change of it; those of the
+                object to edit come first.
               type: list
               elements: dict
               returned: always

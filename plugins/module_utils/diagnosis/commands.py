@@ -18,6 +18,8 @@ _REVERTING = ("now", "on_sync")
 # Objects whose pod template can't be edited in place.
 _IMMUTABLE_KINDS = ("pod", "job")
 _RESIZABLE_KINDS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+# Groups whose kinds kubectl knows by their bare names; of others there may be namesakes (two kinds of InferenceService).
+_PLAIN_GROUPS = ("", "apps", "batch")
 
 # The YAML path of a change with target k8s and a probe or volume name -> what to write there, in words.
 _K8S_EDITS = {
@@ -42,20 +44,47 @@ def in_cluster(pod):
 
 
 def edited_object(pod):
-    """``kind/name`` of the object to edit, lower case as kubectl takes it; the pod itself when nothing is above it."""
+    """``kind/name`` or ``kind.group/name`` of the object to edit, as kubectl takes it; the pod itself when nothing is
+    above it."""
     workload = pod.get("workload") or {}
     edit = workload.get("edit") or workload
     if edit.get("kind") and edit.get("name"):
-        return f"{edit['kind'].lower()}/{edit['name']}"
+        group = (edit.get("api_version") or "").rpartition("/")[0]
+        kind = edit["kind"].lower() + ("" if group in _PLAIN_GROUPS else f".{group}")
+        return f"{kind}/{edit['name']}"
     return f"pod/{pod['name']}"
 
 
 def reverting_manager(pod):
-    """The manager that is proven to undo a live edit, as ``{tool, object}``, or None."""
-    for manager in (pod.get("workload") or {}).get("managers") or []:
-        if manager.get("proof") == "proof" and manager.get("reverts") in _REVERTING:
+    """The manager that is proven to undo a live edit of the object to edit, as ``{tool, object}``, or None.
+
+    What an operator does to the objects below is no obstacle.
+    """
+    workload = pod.get("workload") or {}
+    edit = workload.get("edit") or workload
+    below = {f"{item.get('kind')}/{item.get('name')}" for item in workload.get("chain") or []}
+    below.discard(f"{edit.get('kind')}/{edit.get('name')}")
+    for manager in workload.get("managers") or []:
+        if (
+            manager.get("proof") == "proof"
+            and manager.get("reverts") in _REVERTING
+            and manager.get("object") not in below
+        ):
             return manager
     return None
+
+
+def _kept_in_a_file(pod):
+    """The file that holds the pod, where no object of the cluster does, in words; else None."""
+    workload = pod.get("workload") or {}
+    if workload.get("edit") is not None or not workload.get("kind"):
+        return None
+    if workload["kind"] == "Node":
+        return f"the static pod's manifest on node {workload.get('name')}"
+    tools = [
+        manager.get("tool") for manager in workload.get("managers") or [] if manager.get("proof") == "proof"
+    ]
+    return f"the file that was given to {tools[0]}" if workload["kind"] == "Pod" and tools else None
 
 
 def _has_template(pod):
@@ -97,6 +126,9 @@ def command_for(change, pod, container):
             f"change it in the source of {manager.get('tool')} ({manager.get('object')}): "
             f"{_in_words(change)}; a live edit would be reverted"
         )
+    file = _kept_in_a_file(pod)
+    if file and change["target"] in ("flag", "env", "k8s"):
+        return f"change it in {file}: {_in_words(change)}"
     return _COMMANDS[change["target"]](change, pod, container)
 
 

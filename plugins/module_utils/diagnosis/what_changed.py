@@ -27,6 +27,7 @@ _NOT_BY_REVISION = frozenset(
     )
 )
 _MOST_SHOWN = 4
+_ROLLED_OUT = ("Deployment", "StatefulSet", "DaemonSet")
 
 
 def last_change(pod):
@@ -89,4 +90,14 @@ def _undo(pod):
     manager = reverting_manager(pod)
     if manager:
         return f"go back in the source of {manager.get('tool')} ({manager.get('object')}); a live rollback would be reverted"
+    kind = ((pod.get("workload") or {}).get("edit") or {}).get("kind")
+    if kind is not None and kind not in _ROLLED_OUT:
+        # kubectl goes back only in what keeps its own history.
+        return f"kubectl{namespace_option(pod)} edit {edited_object(pod)}  # back to {_as_before(last_change(pod))}"
     return f"kubectl{namespace_option(pod)} rollout undo {edited_object(pod)}"
+
+
+def _as_before(revision):
+    """The values that a revision changed, as they were before it."""
+    shown = revision["diff"][:_MOST_SHOWN]
+    return "; ".join(f"{item.get('field')}: {_value(item.get('before'))}" for item in shown)

@@ -27,15 +27,17 @@ _MAX_REVISIONS = 5
 class Kind(NamedTuple):
     """One kind of owner.
 
-    path: where the engine container is, ``{c}`` its name, ``{r}`` the pod's role in the object; None when
-    settings aren't kept as a container. tool: the controller that owns what is below, None for Kubernetes' own;
-    reverts: what it does to a patch of a child (now, on_sync, on_upgrade, never, unknown).
+    path: where the engine container is, ``{c}`` its name, ``{r}`` the part of the object that the pod is made from
+    (see ``_PARTS``); None when settings aren't kept as a container. tool: the controller that owns what is below,
+    None for Kubernetes' own; reverts: what it does to a patch of a child (now, on_sync, on_upgrade, never, unknown).
+    arguments: where the engine's flags are, when they aren't in that container.
     """
 
     plural: str
     path: str | None = None
     tool: str | None = None
     reverts: str | None = None
+    arguments: str | None = None
 
 
 _TEMPLATE = "spec.template.spec.containers[{c}]"
@@ -66,16 +68,28 @@ KINDS = {
         "vllmruntimes", "spec", "vLLM production-stack operator", "on_sync"
     ),
     ("serving.kserve.io", "InferenceService"): Kind(
-        "inferenceservices", "spec.predictor.model", "KServe", "now"
+        "inferenceservices", "spec.predictor.{r}", "KServe", "now"
     ),
     ("serving.kserve.io", "LLMInferenceService"): Kind(
-        "llminferenceservices", "spec.template.containers[{c}]", "KServe", "now"
+        "llminferenceservices", "spec.{r}.containers[{c}]", "KServe", "now"
     ),
     ("ray.io", "RayCluster"): Kind(
         "rayclusters", "spec.{r}.template.spec.containers[{c}]", "KubeRay", "unknown"
     ),
-    ("ray.io", "RayService"): Kind("rayservices", "spec.serveConfigV2", "KubeRay", "now"),
-    ("ray.io", "RayJob"): Kind("rayjobs", "spec.entrypoint", "KubeRay", "now"),
+    ("ray.io", "RayService"): Kind(
+        "rayservices",
+        "spec.rayClusterConfig.{r}.template.spec.containers[{c}]",
+        "KubeRay",
+        "now",
+        "spec.serveConfigV2",
+    ),
+    ("ray.io", "RayJob"): Kind(
+        "rayjobs",
+        "spec.rayClusterSpec.{r}.template.spec.containers[{c}]",
+        "KubeRay",
+        "now",
+        "spec.entrypoint",
+    ),
     ("ray.io", "RayCronJob"): Kind("raycronjobs", None, "KubeRay", "now"),
     ("orchestration.aibrix.ai", "StormService"): Kind(
         "stormservices", "spec.template.spec.roles[{r}].template.spec.containers[{c}]", "AIBrix", "now"
@@ -91,10 +105,7 @@ KINDS = {
         "rayclusterreplicasets", "spec.template.spec.{r}.template.spec.containers[{c}]", "AIBrix", "now"
     ),
     ("nvidia.com", "DynamoGraphDeployment"): Kind(
-        "dynamographdeployments",
-        "spec.components[{r}].podTemplate.spec.containers[{c}]",
-        "NVIDIA Dynamo",
-        "now",
+        "dynamographdeployments", "spec.{r}", "NVIDIA Dynamo", "now"
     ),
     ("nvidia.com", "DynamoComponentDeployment"): Kind(
         "dynamocomponentdeployments", None, "NVIDIA Dynamo", "now"
@@ -103,17 +114,19 @@ KINDS = {
     ("grove.io", "PodCliqueScalingGroup"): Kind("podcliquescalinggroups", None, "Grove", "now"),
     ("grove.io", "PodClique"): Kind("podcliques", "spec.podSpec.containers[{c}]", "Grove", "now"),
     ("apps.nvidia.com", "NIMService"): Kind("nimservices", "spec", "NVIDIA NIM operator", "on_upgrade"),
-    ("kaito.sh", "Workspace"): Kind(
-        "workspaces", "inference.template.spec.containers[{c}]", "KAITO", "on_upgrade"
-    ),
-    ("kaito.sh", "InferenceSet"): Kind("inferencesets", None, "KAITO", "on_upgrade"),
+    ("kaito.sh", "Workspace"): Kind("workspaces", "inference.{r}", "KAITO", "on_upgrade"),
+    ("kaito.sh", "InferenceSet"): Kind("inferencesets", "spec.template.inference.{r}", "KAITO", "on_upgrade"),
     ("kaito.sh", "MultiRoleInference"): Kind("multiroleinferences", None, "KAITO", "on_upgrade"),
-    ("ome.io", "InferenceService"): Kind("inferenceservices", "spec.{r}.runner", "OME", "now"),
+    ("ome.io", "InferenceService"): Kind("inferenceservices", "spec.{r}", "OME", "now"),
     ("workload.serving.volcano.sh", "ModelBooster"): Kind(
-        "modelboosters", "spec.backend.workers[{r}].config", "Kthena", "on_upgrade"
+        "modelboosters",
+        "spec.backend.workers[{r}]",
+        "Kthena",
+        "on_upgrade",
+        "spec.backend.workers[{r}].config",
     ),
     ("workload.serving.volcano.sh", "ModelServing"): Kind(
-        "modelservings", "spec.template.roles[{r}].{t}.spec.containers[{c}]", "Kthena", "now"
+        "modelservings", "spec.template.{r}.spec.containers[{c}]", "Kthena", "now"
     ),
     ("kubeai.org", "Model"): Kind("models", "spec", "KubeAI", "now"),
     ("autoscaling", "HorizontalPodAutoscaler"): Kind("horizontalpodautoscalers"),
@@ -128,20 +141,12 @@ _AUTOSCALERS = (
 )
 
 
-_LEADER = "spec.leaderWorkerTemplate.leaderTemplate"
-# Where an object keeps the container elsewhere than usual: the usual path, the other, and the keys that show it.
-_OTHER_PATHS = (
-    ("spec.predictor.model", "spec.predictor.containers[{c}]", ("predictor", "containers")),
-    ("spec.predictor.model", "spec.predictor.huggingface", ("predictor", "huggingface")),
-    ("spec.components[", "spec.services", ("services",)),
-)
-
-
 class Marker(NamedTuple):
     """A trace that a tool leaves on the objects it writes (workload-kinds section 4).
 
-    where: labels, annotations or managers (managedFields); key and value are patterns over the whole string;
-    proof: proof or hint; reverts: what the tool does to a live change.
+    where: labels, annotations or managers (managedFields); key and value are patterns over the whole string, for
+    managers over the manager's name and its operation; proof: proof or hint; reverts: what the tool does to a live
+    change; beside: another label or annotation without which the proof is a hint.
     """
 
     tool: str
@@ -150,28 +155,43 @@ class Marker(NamedTuple):
     value: str
     proof: str
     reverts: str
+    beside: str | None = None
 
 
+_FLUX, _FLUX_HELM = "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"
 _MARKERS = (
     Marker("Argo CD", "annotations", r"argocd\.argoproj\.io/tracking-id", ".+", "proof", "on_sync"),
-    Marker("Argo CD", "managers", r"argocd-(application-)?controller", "", "hint", "on_sync"),
-    Marker("Flux", "labels", r"kustomize\.toolkit\.fluxcd\.io/name", ".+", "proof", "on_sync"),
-    Marker("Flux", "managers", "kustomize-controller", "", "hint", "on_sync"),
-    Marker("Flux HelmRelease", "labels", r"helm\.toolkit\.fluxcd\.io/name", ".+", "proof", "on_upgrade"),
-    Marker("Flux HelmRelease", "managers", "helm-controller", "", "hint", "on_upgrade"),
+    Marker("Argo CD", "managers", r"argocd-(application-)?controller", ".*", "hint", "on_sync"),
+    Marker("Flux", "labels", re.escape(f"{_FLUX}/name"), ".+", "proof", "on_sync", f"{_FLUX}/namespace"),
+    Marker("Flux", "managers", "kustomize-controller", ".*", "hint", "on_sync"),
+    Marker(
+        "Flux HelmRelease",
+        "labels",
+        re.escape(f"{_FLUX_HELM}/name"),
+        ".+",
+        "proof",
+        "on_upgrade",
+        f"{_FLUX_HELM}/namespace",
+    ),
+    Marker("Flux HelmRelease", "managers", "helm-controller", ".*", "hint", "unknown"),
     Marker("OLM", "labels", r"olm\.owner", ".+", "proof", "now"),
+    Marker("OLM", "managers", "olm|catalog", ".*", "hint", "now"),
     Marker("Rancher Fleet", "annotations", r"objectset\.rio\.cattle\.io/id", ".+", "proof", "unknown"),
-    Marker("Rancher Fleet", "managers", "fleetagent", "", "hint", "unknown"),
+    Marker("Rancher Fleet", "managers", "fleetagent", ".*", "hint", "unknown"),
     Marker("Config Sync", "annotations", r"configmanagement\.gke\.io/managed", "enabled", "proof", "now"),
+    Marker("Config Sync", "managers", "configsync", ".*", "hint", "now"),
     Marker("Carvel kapp", "labels", r"kapp\.k14s\.io/app", ".+", "proof", "on_sync"),
+    Marker("Carvel kapp", "managers", "kapp(-controller)?", ".*", "hint", "on_sync"),
     Marker("Crossplane", "labels", r"crossplane\.io/composite", ".+", "proof", "now"),
-    Marker("Terraform", "managers", "Terraform|HashiCorp", "", "hint", "on_upgrade"),
+    Marker("Crossplane", "managers", r"apiextensions\.crossplane\.io/.+", ".*", "hint", "now"),
+    Marker("Terraform", "managers", "Terraform|HashiCorp", ".*", "hint", "on_upgrade"),
     Marker("Pulumi", "annotations", r"pulumi\.com/.+", ".*", "hint", "on_upgrade"),
-    Marker("Pulumi", "managers", "pulumi-kubernetes.*", "", "hint", "on_upgrade"),
+    Marker("Pulumi", "managers", "pulumi-kubernetes.*", ".*", "hint", "on_upgrade"),
     Marker("Helm", "annotations", r"meta\.helm\.sh/release-name", ".+", "proof", "on_upgrade"),
     Marker("Helm", "labels", r"app\.kubernetes\.io/managed-by", "Helm", "hint", "on_upgrade"),
-    Marker("Helm", "managers", "helm", "", "hint", "on_upgrade"),
+    Marker("Helm", "managers", "helm", ".*", "hint", "on_upgrade"),
     Marker("Kueue", "labels", r"kueue\.x-k8s\.io/queue-name", ".+", "proof", "never"),
+    Marker("SkyPilot", "labels", "parent", "skypilot", "proof", "never"),
     Marker(
         "kubectl apply",
         "annotations",
@@ -180,7 +200,9 @@ _MARKERS = (
         "proof",
         "on_upgrade",
     ),
-    Marker("kubectl apply", "managers", "kubectl-client-side-apply", "", "hint", "on_upgrade"),
+    Marker("kubectl apply", "managers", "kubectl-client-side-apply", ".*", "hint", "on_upgrade"),
+    # Other commands of kubectl update; a server-side apply applies.
+    Marker("kubectl apply", "managers", "kubectl", "Apply", "hint", "on_upgrade"),
 )
 
 
@@ -200,7 +222,8 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
     kind, name, api_version: the top of the owner chain. chain: from the pod's owner to the top,
     ``{kind, name, api_version, uid, read, inferred}`` (read: whether the object itself could be read; inferred:
     whether no object names it as its owner and its own name is a conclusion, see ``_inferred_owner``).
-    edit: ``{kind, name, api_version, path, inferred}`` of the object on which a change lasts. managers:
+    edit: ``{kind, name, api_version, path, arguments, inferred}`` of the object on which a change lasts, with the
+    path of the engine container in it, and that of the engine's flags where they are elsewhere. managers:
     ``{tool, object, proof, reverts}``. replicas: ``{desired, current, ready, available, updated}``. revisions:
     oldest first, ``{revision, at, current, change_cause, diff}`` with diff against the revision before,
     ``[{container, field, before, after, why}]``. More: revision (of this pod), conditions (abnormal ones).
@@ -232,9 +255,9 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
         replicas=_replicas(scaled),
         strategy=_strategy(scaled),
         autoscalers=_autoscalers(chain, namespace, listing),
-        managers=managers_of([*objects, raw_pod] if not chain else objects),
+        managers=managers_of(chain or [(top, raw_pod)], lookup),
         revisions=revisions,
-        revision=_revision_of(raw_pod),
+        revision=next(iter(_revisions_of(raw_pod)), None),
         conditions=_abnormal_conditions(objects, redactor),
     )
 
@@ -297,125 +320,256 @@ def _other_uid(raw, reference):
 
 
 def _edit(chain, raw_pod):
-    """The object that a lasting change goes to: the top of the chain. Static pods are a file on the node."""
-    metadata = raw_pod.get("metadata") or {}
+    """The object that a lasting change goes to: mostly the top of the chain. None where it is no object of the
+    cluster: a static pod's file on its node, SkyPilot's task on the user's machine."""
+    labels = (raw_pod.get("metadata") or {}).get("labels") or {}
     if not chain:
-        return {
-            "kind": "Pod",
-            "name": metadata.get("name"),
-            "api_version": "v1",
-            "path": _path(KINDS["", "Pod"], raw_pod),
-            "inferred": False,
-        }
-    top = chain[-1][0]
+        if labels.get("parent") == "skypilot":
+            return None
+        pod = {"apiVersion": "v1", "kind": "Pod", "name": (raw_pod.get("metadata") or {}).get("name")}
+        return _edit_of(pod, *_path_in(pod, raw_pod, None))
+    top, raw = chain[-1]
     if top.get("kind") == "Node":
         return None
-    known = kind_of(top.get("apiVersion"), top.get("kind"))
+    referred = _referred_template(top, raw)
+    if referred:
+        return _edit_of(referred, *_path_in(referred, raw_pod, None))
+    return _kaito_preset(chain) or _edit_of(top, *_path_in(top, raw_pod, raw))
+
+
+def _edit_of(reference, path, arguments=None):
     return {
-        "kind": top.get("kind"),
-        "name": top.get("name"),
-        "api_version": top.get("apiVersion"),
-        "path": _path(known, raw_pod, chain[-1][1]) if known else None,
-        "inferred": bool(top.get("inferred")),
+        "kind": reference.get("kind"),
+        "name": reference.get("name"),
+        "api_version": reference.get("apiVersion"),
+        "path": path,
+        "arguments": arguments,
+        "inferred": bool(reference.get("inferred")),
     }
 
 
-def _path(kind, raw_pod, raw_owner=None):
-    if kind.path is None:
+def _referred_template(reference, raw):
+    """The reference to the object that holds a Rollout's template when the Rollout doesn't, else None."""
+    if (api_group(reference.get("apiVersion")), reference.get("kind")) != ("argoproj.io", "Rollout"):
         return None
+    referred = ((raw or {}).get("spec") or {}).get("workloadRef") or {}
+    return referred if referred.get("kind") and referred.get("name") else None
+
+
+def _kaito_preset(chain):
+    """A preset of KAITO has its settings in a ConfigMap that its Workspace names, or doesn't name yet; else None."""
+    inference = next(
+        (
+            raw.get("inference") or {}
+            for reference, raw in chain
+            if raw
+            and (api_group(reference.get("apiVersion")), reference.get("kind")) == ("kaito.sh", "Workspace")
+        ),
+        {},
+    )
+    if "preset" in inference and inference.get("config"):
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "name": inference["config"]}
+        return _edit_of(config, "data[inference_config.yaml].vllm")
+    return None
+
+
+class _Made(NamedTuple):
+    """What tells which part of an owner a pod is made from. spec: the owner's, empty where it can't be read."""
+
+    container: str
+    labels: dict
+    spec: dict
+    raw: dict
+    version: str
+
+
+def _path_in(reference, raw_pod, raw_owner):
+    """``(path, arguments)`` as in ``Kind``, for the owner that ``reference`` names; None where it isn't known."""
+    group, kind = api_group(reference.get("apiVersion")), reference.get("kind")
+    known = KINDS.get((group, kind))
+    if known is None or known.path is None:
+        return None, None
     recognised = recognise_engine(raw_pod)
     containers = (raw_pod.get("spec") or {}).get("containers") or [{}]
-    name = containers[recognised[0] if recognised else 0].get("name")
-    labels = (raw_pod.get("metadata") or {}).get("labels") or {}
-    path = kind.path.format(
-        c=name,
-        r=_role(kind.plural, labels),
-        t="entryTemplate" if labels.get("modelserving.volcano.sh/entry") == "true" else "workerTemplate",
+    raw = raw_owner or {}
+    made = _Made(
+        container=containers[recognised[0] if recognised else 0].get("name"),
+        labels=(raw_pod.get("metadata") or {}).get("labels") or {},
+        spec=raw.get("spec") or {},
+        raw=raw,
+        version=reference.get("apiVersion").rpartition("/")[2],
     )
-    spec = (raw_owner or {}).get("spec") or {}
-    for shown, really, keys in _OTHER_PATHS:
-        held = spec
-        for key in keys:
-            held = (held or {}).get(key)
-        if held is not None and path.startswith(shown):
-            return really.format(c=name)
-    if (
-        path.startswith(_LEADER)
-        and spec
-        and not (spec.get("leaderWorkerTemplate") or {}).get("leaderTemplate")
-    ):
-        return path.replace("leaderTemplate", "workerTemplate")
-    return path
+    part = _PARTS[group, kind](made) if (group, kind) in _PARTS else made.labels.get(_ROLE_LABELS.get(group))
+    if "{r}" in known.path and not part:
+        return None, None
+    return tuple(text and text.format(c=made.container, r=part) for text in (known.path, known.arguments))
 
 
-def _role(plural, labels):
-    """The pod's part in an object with several templates, as the path names it."""
-    if plural == "leaderworkersets":
-        leader = labels.get("leaderworkerset.sigs.k8s.io/worker-index") == "0"
-        return "leaderTemplate" if leader else "workerTemplate"
-    if plural in ("rayclusters", "rayclusterfleets", "rayclusterreplicasets"):
-        if labels.get("ray.io/node-type") == "head":
-            return "headGroupSpec"
-        return f"workerGroupSpecs[{labels.get('ray.io/group') or ''}]"
-    if plural == "inferenceservices":
-        return labels.get("component") or "engine"
-    for label in (
-        "jobset.sigs.k8s.io/replicatedjob-name",
-        "role-name",
-        "nvidia.com/dynamo-component",
-        "modelserving.volcano.sh/role",
-    ):
-        if labels.get(label):
-            return labels[label]
-    return ""
+def _is_first_of_group(labels):
+    """Whether a pod of a LeaderWorkerSet or RayCluster is the leader or head; None outside of these."""
+    index = labels.get("leaderworkerset.sigs.k8s.io/worker-index")
+    node_type = labels.get("ray.io/node-type")
+    return None if index is None and node_type is None else index == "0" or node_type == "head"
+
+
+def _lws_part(made):
+    """Without a template of its own the leader is made from the workers'."""
+    templates = made.spec.get("leaderWorkerTemplate") or {}
+    own = not made.spec or bool(templates.get("leaderTemplate"))
+    return "leaderTemplate" if _is_first_of_group(made.labels) and own else "workerTemplate"
+
+
+def _ray_part(made):
+    if _is_first_of_group(made.labels):
+        return "headGroupSpec"
+    group = made.labels.get("ray.io/group")
+    return group and f"workerGroupSpecs[{group}]"
+
+
+def _kserve_part(made):
+    """The model is the container; older forms are a list of containers, and a key that is the framework's name."""
+    predictor = made.spec.get("predictor") or {}
+    if made.container == "worker-container":
+        return "workerSpec.containers[worker-container]"
+    if "model" not in predictor and "huggingface" in predictor:
+        return "huggingface"
+    if "model" not in predictor and "containers" in predictor:
+        return f"containers[{made.container}]"
+    return "model"
+
+
+def _kserve_llm_part(made):
+    component = made.labels.get("app.kubernetes.io/component") or ""
+    template = "worker" if "-worker" in component else "template"
+    return f"prefill.{template}" if "-prefill" in component else template
+
+
+def _dynamo_part(made):
+    """The older version keeps a map of services, the newer a list of components; the API converts."""
+    name = made.labels.get("nvidia.com/dynamo-component")
+    older = "services" in made.spec if made.spec else made.version == "v1alpha1"
+    if name and older:
+        return f"services.{name}.extraPodSpec.mainContainer"
+    return name and f"components[{name}].podTemplate.spec.containers[{made.container}]"
+
+
+def _kaito_part(made):
+    """A preset without a ConfigMap of its own needs one, which is named there."""
+    holder = ((made.spec.get("template") or {}) if made.spec else made.raw).get("inference") or {}
+    if holder.get("template"):
+        return f"template.spec.containers[{made.container}]"
+    return "config" if "preset" in holder else None
+
+
+def _ome_part(made):
+    component, first = made.labels.get("component"), _is_first_of_group(made.labels)
+    if component not in ("engine", "decoder"):
+        return None
+    return f"{component}." + ("runner" if first is None else "leader.runner" if first else "worker.runner")
+
+
+def _booster_part(made):
+    """A booster whose pods do both makes a role that is called leader from its worker of the type server."""
+    role = made.labels.get("modelserving.volcano.sh/role")
+    return "server" if role == "leader" else role
+
+
+def _model_serving_part(made):
+    role = made.labels.get("modelserving.volcano.sh/role")
+    entry = made.labels.get("modelserving.volcano.sh/entry") == "true"
+    return role and f"roles[{role}].{'entryTemplate' if entry else 'workerTemplate'}"
+
+
+# (API group, kind) -> which part of the object the pod is made from, as its path names it; None: it can't be told.
+_PARTS = {
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _lws_part,
+    ("serving.kserve.io", "InferenceService"): _kserve_part,
+    ("serving.kserve.io", "LLMInferenceService"): _kserve_llm_part,
+    ("ray.io", "RayCluster"): _ray_part,
+    ("ray.io", "RayService"): _ray_part,
+    ("ray.io", "RayJob"): _ray_part,
+    ("orchestration.aibrix.ai", "RayClusterFleet"): _ray_part,
+    ("orchestration.aibrix.ai", "RayClusterReplicaSet"): _ray_part,
+    ("nvidia.com", "DynamoGraphDeployment"): _dynamo_part,
+    ("kaito.sh", "Workspace"): _kaito_part,
+    ("kaito.sh", "InferenceSet"): _kaito_part,
+    ("ome.io", "InferenceService"): _ome_part,
+    ("workload.serving.volcano.sh", "ModelBooster"): _booster_part,
+    ("workload.serving.volcano.sh", "ModelServing"): _model_serving_part,
+}
+# API group -> the pods' label with the part's name, where that is all.
+_ROLE_LABELS = {
+    "jobset.x-k8s.io": "jobset.sigs.k8s.io/replicatedjob-name",
+    "orchestration.aibrix.ai": "role-name",
+}
 
 
 # --- who reverts
 
 
-def managers_of(raw_objects):
-    """``[{tool, object, proof, reverts}]`` for the raw objects of a chain, the nearest to the pod first.
+def managers_of(chain, lookup):
+    """``[{tool, object, proof, reverts}]`` for a chain (see ``owner_chain``), the object to edit first.
 
     proof: ``proof`` when the mark can only come from the tool, else ``hint``; a hint is left out where the
-    same tool is proved for the same object. Operators that own a child by ownerReference are proof.
+    same tool is proved for the same object. An operator is proved by the ownerReference of its child, which is the
+    object that it manages: not its own, in which a change lasts.
     """
-    found = []
-    for index, item in enumerate(raw_objects):
-        name = _reference(item)
-        known = kind_of(item.get("apiVersion"), item.get("kind"))
-        if known and known.tool and index > 0:
-            found.append({"tool": known.tool, "object": name, "proof": "proof", "reverts": known.reverts})
-        marks = [(marker, _match(marker, item)) for marker in _MARKERS]
-        proved = {marker.tool for marker, strength in marks if strength == "proof"}
-        listed = set()
-        for marker, strength in marks:
-            if not strength or marker.tool in listed or (strength == "hint" and marker.tool in proved):
-                continue
-            listed.add(marker.tool)
-            found.append(
-                {
-                    "tool": marker.tool,
-                    "object": name,
-                    "proof": strength,
-                    "reverts": _reverts(marker, item),
-                }
-            )
+    found: list[dict] = []
+    maker, maker_was_read = None, False
+    for index, (reference, raw) in reversed(list(enumerate(chain))):
+        referred = _referred_template(reference, raw)
+        if referred:
+            namespace = (raw.get("metadata") or {}).get("namespace")
+            template = lookup(referred.get("apiVersion"), referred["kind"], namespace, referred["name"])
+            found += _marks(referred, template, lookup) if template else []
+        # Controllers copy the marks of their object to what they make of it (a Deployment to its ReplicaSets): there
+        # they prove nothing, and tell something only while the object itself can't be read.
+        if raw and not (maker and maker_was_read):
+            found += _marks(reference, raw, lookup, copied=bool(maker))
+        known = kind_of(reference.get("apiVersion"), reference.get("kind"))
+        if known and known.tool and index > 0 and not reference.get("inferred"):
+            found.append(_manager(known.tool, chain[index - 1][0], "proof", known.reverts))
+        maker, maker_was_read = known, raw is not None
     return found
+
+
+def _marks(reference, raw, lookup, copied=False):
+    """The tools that left a mark on one object; copied: it may be that of another object."""
+    marks = [(marker, _match(marker, raw)) for marker in _MARKERS]
+    proved = {marker.tool for marker, strength in marks if strength == "proof"}
+    found = {}
+    for marker, strength in marks:
+        if strength and marker.tool not in found and (strength == "proof" or marker.tool not in proved):
+            reverts = _reverts(marker, raw, lookup)
+            found[marker.tool] = _manager(marker.tool, reference, "hint" if copied else strength, reverts)
+    return list(found.values())
+
+
+def _manager(tool, reference, proof, reverts):
+    name = f"{reference.get('kind')}/{reference.get('name')}"
+    return {"tool": tool, "object": name, "proof": proof, "reverts": reverts}
 
 
 def _match(marker, raw):
     """``proof``, ``hint`` or None: whether the object carries the marker."""
     metadata = raw.get("metadata") or {}
     if marker.where == "managers":
-        names = [entry.get("manager") or "" for entry in metadata.get("managedFields") or []]
-        return marker.proof if any(re.fullmatch(marker.key, name) for name in names) else None
-    for key, value in (metadata.get(marker.where) or {}).items():
-        if not (re.fullmatch(marker.key, key) and re.fullmatch(marker.value, str(value), re.DOTALL)):
+        writers = [
+            (entry.get("manager") or "", entry.get("operation") or "")
+            for entry in metadata.get("managedFields") or []
+        ]
+        return marker.proof if any(_fits(marker, *writer) for writer in writers) else None
+    texts = metadata.get(marker.where) or {}
+    for key, value in texts.items():
+        if not _fits(marker, key, str(value)):
             continue
-        if key == "argocd.argoproj.io/tracking-id" and not _tracks(str(value), raw):
-            return "hint"
-        return marker.proof
+        stale = key == "argocd.argoproj.io/tracking-id" and not _tracks(str(value), raw)
+        return "hint" if stale or (marker.beside and not texts.get(marker.beside)) else marker.proof
     return None
+
+
+def _fits(marker, key, value):
+    return re.fullmatch(marker.key, key) and re.fullmatch(marker.value, value, re.DOTALL)
 
 
 def _tracks(tracking_id, raw):
@@ -426,13 +580,25 @@ def _tracks(tracking_id, raw):
     return tracking_id.partition(":")[2] == own
 
 
-def _reverts(marker, raw):
-    annotations = (raw.get("metadata") or {}).get("annotations") or {}
+def _reverts(marker, raw, lookup):
+    metadata = raw.get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if marker.tool == "Flux" and (
         annotations.get("kustomize.toolkit.fluxcd.io/reconcile") == "disabled"
         or annotations.get("kustomize.toolkit.fluxcd.io/ssa") in ("IfNotPresent", "Ignore")
     ):
         return "never"
+    if marker.tool == "Flux HelmRelease" and marker.where == "labels":
+        release = lookup(
+            "helm.toolkit.fluxcd.io/v2",
+            "HelmRelease",
+            labels.get("helm.toolkit.fluxcd.io/namespace") or metadata.get("namespace"),
+            labels["helm.toolkit.fluxcd.io/name"],
+        )
+        if not release:
+            return "unknown"
+        detection = (release.get("spec") or {}).get("driftDetection") or {}
+        return "on_sync" if detection.get("mode") == "enabled" else marker.reverts
     return marker.reverts
 
 
@@ -485,16 +651,14 @@ def _strategy(raw):
 
 def _autoscalers(chain, namespace, listing):
     """``[{kind, name, target, min, max}]`` of the autoscalers that point at an object of the chain."""
-    targets = {(reference.get("kind"), reference.get("name")) for reference, _item in chain}
-    if not targets:
+    if not chain:
         return []
     found = []
     for api_version, kind, field in _AUTOSCALERS:
         for raw in listing(api_version, kind, namespace):
             spec = raw.get("spec") or {}
             target = spec.get(field) or {}
-            # KEDA leaves the kind out when it means a Deployment.
-            if (target.get("kind") or "Deployment", target.get("name")) not in targets:
+            if not any(_is_target(target, reference) for reference, _item in chain):
                 continue
             policy = (spec.get("updatePolicy") or {}).get("updateMode")
             found.append(
@@ -508,6 +672,13 @@ def _autoscalers(chain, namespace, listing):
                 }
             )
     return sorted(found, key=lambda item: (item["kind"], item["name"] or ""))
+
+
+def _is_target(target, reference):
+    """Whether an autoscaler's target is that object. KEDA leaves out what it means by default, a Deployment."""
+    named = (target.get("kind") or "Deployment", target.get("name"))
+    groups = [api_group(item.get("apiVersion")) for item in (target, reference) if item.get("apiVersion")]
+    return named == (reference.get("kind"), reference.get("name")) and len(set(groups)) < 2
 
 
 def _abnormal_conditions(objects, redactor):
@@ -540,37 +711,34 @@ def _reference(raw):
 # --- what changed
 
 
-def _revision_of(raw_pod):
+_REVISION_LABELS = (
+    "pod-template-hash",
+    "rollouts-pod-template-hash",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+    "controller-revision-hash",
+)
+
+
+def _revisions_of(raw_pod):
+    """The pod's revision in each of its owners that counts them, the one that people read first."""
     labels = (raw_pod.get("metadata") or {}).get("labels") or {}
-    return next(
-        (
-            labels[key]
-            for key in (
-                "pod-template-hash",
-                "rollouts-pod-template-hash",
-                "leaderworkerset.sigs.k8s.io/template-revision-hash",
-                "controller-revision-hash",
-            )
-            if labels.get(key)
-        ),
-        None,
-    )
+    return [labels[key] for key in _REVISION_LABELS if labels.get(key)]
 
 
 def _revisions(chain, raw_pod, namespace, listing, redactor):
     """The last revisions of the owner that keeps a history, oldest first, each with its diff."""
     templates = _replica_set_templates(chain, namespace, listing) or _controller_revision_templates(
-        chain, namespace, listing
+        chain, raw_pod, namespace, listing
     )
     templates.sort(key=lambda item: item["number"])
-    own = _revision_of(raw_pod)
+    own = _revisions_of(raw_pod)
     revisions = []
     for before, after in zip([None, *templates], templates):
         revisions.append(
             {
                 "revision": str(after["number"]),
                 "at": after["at"],
-                "current": after["hash"] is not None and after["hash"] == own,
+                "current": after["hash"] in own,
                 # With kubectl's --record it is a whole command line.
                 "change_cause": _redacted(after["change_cause"], redactor),
                 "diff": template_diff(before["template"], after["template"], redactor) if before else [],
@@ -607,37 +775,46 @@ def _replica_set_templates(chain, namespace, listing):
     return found
 
 
-def _controller_revision_templates(chain, namespace, listing):
-    """Templates of the nearest owner that keeps ControllerRevisions (StatefulSet, DaemonSet, LeaderWorkerSet)."""
+def _controller_revision_templates(chain, raw_pod, namespace, listing):
+    """Templates of the nearest owner with several ControllerRevisions (StatefulSet, DaemonSet, LeaderWorkerSet).
+
+    The StatefulSet of a LeaderWorkerSet's workers is made anew with each revision and has only one.
+    """
+    only: list[dict] = []
     for owner, _item in chain:
         if owner.get("kind") in ("ReplicaSet", "Job"):
             continue
-        found = []
-        for raw in listing("apps/v1", "ControllerRevision", namespace):
-            metadata = raw.get("metadata") or {}
-            if not _owned(metadata, owner):
-                continue
-            data = (raw.get("data") or {}).get("spec") or {}
-            template = (
-                data.get("template") or (data.get("leaderWorkerTemplate") or {}).get("workerTemplate") or {}
-            )
-            labels = metadata.get("labels") or {}
-            found.append(
-                {
-                    "number": raw.get("revision") or 0,
-                    "at": metadata.get("creationTimestamp"),
-                    # A StatefulSet's pods carry the revision's name, a DaemonSet's its hash.
-                    "hash": metadata.get("name")
-                    if owner.get("kind") == "StatefulSet"
-                    else labels.get("controller-revision-hash")
-                    or labels.get("leaderworkerset.sigs.k8s.io/template-revision-hash"),
-                    "change_cause": (metadata.get("annotations") or {}).get("kubernetes.io/change-cause"),
-                    "template": template,
-                }
-            )
-        if found:
+        found = [
+            _controller_revision(raw, owner, raw_pod)
+            for raw in listing("apps/v1", "ControllerRevision", namespace)
+            if _owned(raw.get("metadata") or {}, owner)
+        ]
+        if len(found) > 1:
             return found
-    return []
+        only = only or found
+    return only
+
+
+def _controller_revision(raw, owner, raw_pod):
+    metadata = raw.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    spec = (raw.get("data") or {}).get("spec") or {}
+    group = spec.get("leaderWorkerTemplate") or {}
+    leader = _is_first_of_group((raw_pod.get("metadata") or {}).get("labels") or {})
+    return {
+        "number": raw.get("revision") or 0,
+        "at": metadata.get("creationTimestamp"),
+        # A StatefulSet's pods carry the revision's name, a DaemonSet's its hash.
+        "hash": metadata.get("name")
+        if owner.get("kind") == "StatefulSet"
+        else labels.get("controller-revision-hash")
+        or labels.get("leaderworkerset.sigs.k8s.io/template-revision-hash"),
+        "change_cause": (metadata.get("annotations") or {}).get("kubernetes.io/change-cause"),
+        "template": spec.get("template")
+        or (leader and group.get("leaderTemplate"))
+        or group.get("workerTemplate")
+        or {},
+    }
 
 
 def _owned(metadata, owner):

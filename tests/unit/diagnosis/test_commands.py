@@ -7,7 +7,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.commands import checks, command_for
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.commands import (
+    checks,
+    command_for,
+    edited_object,
+    reverting_manager,
+)
 
 OWNERS = {
     "deployment": documents.workload(
@@ -96,3 +101,59 @@ def test_only_what_has_revisions_is_rolled_back():
     back = documents.change("action", "rollback_revision", "set")
     assert command_for(back, pod_of(), vllm()) == "kubectl -n ns rollout undo deployment/llm"
     assert command_for(back, pod_of("none"), vllm()) is None
+
+
+# --- the object that a command names
+
+LIMIT = documents.change("k8s", "resources.limits.memory", "increase", "48Gi")
+
+
+def owned(kind, name, api_version, chain=(), managers=(), **more):
+    edit = {"kind": kind, "name": name, "api_version": api_version}
+    return {
+        "namespace": "llm",
+        "name": "p",
+        "workload": {
+            **documents.workload(kind, name, api_version, edit=edit, managers=list(managers)),
+            "chain": [dict(zip(("kind", "name"), item.split("/"), strict=True)) for item in chain],
+            **more,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "named"),
+    [
+        ("Deployment", "apps/v1", "deployment/m"),
+        ("Model", "kubeai.org/v1", "model.kubeai.org/m"),
+        # kubectl would take a bare service/m for another.
+        ("Service", "serving.knative.dev/v1", "service.serving.knative.dev/m"),
+        ("Workspace", None, "workspace/m"),
+    ],
+)
+def test_kinds_that_may_have_namesakes_are_named_with_their_group(kind, api_version, named):
+    assert edited_object(owned(kind, "m", api_version)) == named
+
+
+def test_what_an_operator_does_to_the_objects_below_is_no_obstacle():
+    kserve = {"tool": "KServe", "object": "Deployment/m-predictor", "proof": "proof", "reverts": "now"}
+    argo = {"tool": "Argo CD", "object": "InferenceService/m", "proof": "proof", "reverts": "on_sync"}
+    chain = ("ReplicaSet/m-predictor-5c7", "Deployment/m-predictor", "InferenceService/m")
+    group = "serving.kserve.io/v1beta1"
+    below = owned("InferenceService", "m", group, chain, [kserve])
+    assert reverting_manager(below) is None
+    assert reverting_manager(owned("InferenceService", "m", group, chain, [kserve, argo])) == argo
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "managers", "file"),
+    [
+        ("Node", "gpu-3", (), "the static pod's manifest on node gpu-3"),
+        ("Pod", "p", [{"tool": "SkyPilot", "proof": "proof"}], "the file that was given to SkyPilot"),
+    ],
+)
+def test_a_pod_that_no_object_of_the_cluster_holds(kind, name, managers, file):
+    pod = owned(kind, name, "v1", managers=managers, edit=None)
+    assert command_for(LIMIT, pod, {"name": "vllm"}) == (
+        f"change it in {file}: increase resources.limits.memory to 48Gi"
+    )

@@ -71,6 +71,20 @@ def test_it_is_no_answer_to_what_no_revision_brings_about():
     assert position(trigger_of([oom_text()], "serving")) is None
 
 
+def test_an_object_without_a_history_of_its_own_is_edited_back():
+    attempt = documents.attempt(
+        0, "terminated", reason="Error", exit_code=1, log=excerpt([NO_BLOCKS], "kv_init")
+    )
+    owner = {
+        **workload(),
+        "edit": {"kind": "NIMService", "name": "n", "api_version": "apps.nvidia.com/v1alpha1"},
+    }
+    trigger = diagnose_pod(pod_with([attempt], workload=owner))["findings"][0]
+    assert trigger["recommend"][-1]["command"] == (
+        "kubectl -n llm edit nimservice.apps.nvidia.com/n  # back to args: --max-model-len 8192"
+    )
+
+
 def test_with_a_manager_that_reverts_the_way_back_is_its_source():
     manager = {"tool": "Argo CD", "object": "Application/llm", "proof": "proof", "reverts": "now"}
     item = trigger_of([NO_BLOCKS], "kv_init", managers=[manager])

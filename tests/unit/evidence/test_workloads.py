@@ -7,9 +7,11 @@ from __future__ import annotations
 import pytest
 from support import kube_objects as kube
 
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import workloads
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.groups import group_of
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.redact import Redactor
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.workloads import (
+    KINDS,
     managers_of,
     owner_chain,
     template_diff,
@@ -137,7 +139,10 @@ DEPLOYMENT = (("apps/v1", "Deployment", {}), ("apps/v1", "ReplicaSet", {}))
             (("ray.io/v1", "RayService", {}), ("ray.io/v1", "RayCluster", {})),
             {"ray.io/group": "gpu"},
             "ray-worker",
-            ("RayService", "spec.serveConfigV2"),
+            (
+                "RayService",
+                "spec.rayClusterConfig.workerGroupSpecs[gpu].template.spec.containers[ray-worker]",
+            ),
         ),
         (
             (("ray.io/v1", "RayCluster", {}),),
@@ -180,6 +185,95 @@ DEPLOYMENT = (("apps/v1", "Deployment", {}), ("apps/v1", "ReplicaSet", {}))
             "vllm",
             ("StormService", "spec.template.spec.roles[prefill].template.spec.containers[vllm]"),
         ),
+        (
+            (
+                ("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"workerSpec": {}}}),
+                *DEPLOYMENT,
+            ),
+            {},
+            "worker-container",
+            ("InferenceService", "spec.predictor.workerSpec.containers[worker-container]"),
+        ),
+        # Beside the model there may be containers of other things.
+        (
+            (
+                (
+                    "serving.kserve.io/v1beta1",
+                    "InferenceService",
+                    {"predictor": {"containers": [], "model": {}}},
+                ),
+                *DEPLOYMENT,
+            ),
+            {},
+            "kserve-container",
+            ("InferenceService", "spec.predictor.model"),
+        ),
+        (
+            (("serving.kserve.io/v1alpha2", "LLMInferenceService", {}), *DEPLOYMENT),
+            {"app.kubernetes.io/component": "llminferenceservice-workload-prefill"},
+            "main",
+            ("LLMInferenceService", "spec.prefill.template.containers[main]"),
+        ),
+        (
+            (
+                ("serving.kserve.io/v1alpha2", "LLMInferenceService", {}),
+                ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {}),
+            ),
+            {"app.kubernetes.io/component": "llminferenceservice-workload-worker-prefill"},
+            "main",
+            ("LLMInferenceService", "spec.prefill.worker.containers[main]"),
+        ),
+        (
+            (("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Decode": {}}}), *DEPLOYMENT),
+            {"nvidia.com/dynamo-component": "Decode"},
+            "main",
+            ("DynamoGraphDeployment", "spec.services.Decode.extraPodSpec.mainContainer"),
+        ),
+        (
+            (
+                ("ome.io/v1beta1", "InferenceService", {}),
+                ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {}),
+            ),
+            {"component": "engine", "leaderworkerset.sigs.k8s.io/worker-index": "0"},
+            "ome-container",
+            ("InferenceService", "spec.engine.leader.runner"),
+        ),
+        (
+            (("kaito.sh/v1beta1", "InferenceSet", {"template": {"inference": {"template": {"spec": {}}}}}),),
+            {},
+            "m",
+            ("InferenceSet", "spec.template.inference.template.spec.containers[m]"),
+        ),
+        (
+            (
+                ("workload.serving.volcano.sh/v1alpha1", "ModelBooster", {}),
+                ("workload.serving.volcano.sh/v1alpha1", "ModelServing", {}),
+            ),
+            {"modelserving.volcano.sh/role": "leader"},
+            "engine",
+            ("ModelBooster", "spec.backend.workers[server]"),
+        ),
+        # A part that the pod doesn't name isn't guessed.
+        ((("ray.io/v1", "RayCluster", {}),), {}, "ray-worker", ("RayCluster", None)),
+        (
+            (("argoproj.io/v1alpha1", "Rollout", {"workloadRef": {"kind": "Deployment", "name": "d"}}),),
+            {},
+            "vllm",
+            ("Deployment", None),
+        ),
+        (
+            (
+                (
+                    "argoproj.io/v1alpha1",
+                    "Rollout",
+                    {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+                ),
+            ),
+            {},
+            "vllm",
+            ("Deployment", "spec.template.spec.containers[vllm]"),
+        ),
+        ((), {"parent": "skypilot"}, "ray-node", None),
         ((("acme.example/v1", "Llama", {}), *DEPLOYMENT), {}, "vllm", ("Llama", None)),
     ],
 )
@@ -189,6 +283,40 @@ def test_the_object_to_edit_is_the_top(kinds, labels, container, edit):
     found = workload_evidence(raw, Objects(*objects).lookup)
     assert (found["edit"] and (found["edit"]["kind"], found["edit"]["path"])) == edit
     assert len(found["chain"]) == len(kinds)
+
+
+def test_engine_flags_that_are_not_in_the_container():
+    objects, owner = chain_of(("ray.io/v1", "RayService", {}), ("ray.io/v1", "RayCluster", {}))
+    raw = kube.pod(labels={"ray.io/node-type": "head"}, owner=owner)
+    assert workload_evidence(raw, Objects(*objects).lookup)["edit"]["arguments"] == "spec.serveConfigV2"
+
+
+def test_where_the_top_cannot_be_read_its_version_tells_the_path():
+    owner = ("nvidia.com/v1alpha1", "DynamoGraphDeployment", "g", "u")
+    raw = kube.pod(labels={"nvidia.com/dynamo-component": "Decode"}, owner=owner)
+    found = workload_evidence(raw, Objects().lookup)["edit"]
+    assert found["path"] == "spec.services.Decode.extraPodSpec.mainContainer"
+
+
+@pytest.mark.parametrize(
+    ("inference", "edit"),
+    [
+        ({"preset": {}, "config": "params"}, ("ConfigMap", "params", "data[inference_config.yaml].vllm")),
+        # The default ConfigMap is the operator's: another must be made and named.
+        ({"preset": {}}, ("Workspace", "w", "inference.config")),
+        ({"template": {"spec": {}}}, ("Workspace", "w", "inference.template.spec.containers[vllm]")),
+        ({}, ("Workspace", "w", None)),
+    ],
+)
+def test_kaito_keeps_the_settings_of_a_preset_in_a_config_map(inference, edit):
+    workspace = {**thing("kaito.sh/v1beta1", "Workspace", "w"), "inference": inference}
+    found = workload_evidence(kube.pod(owner=ref(workspace)), Objects(workspace).lookup)["edit"]
+    assert (found["kind"], found["name"], found["path"]) == edit
+
+
+def test_every_path_with_a_part_has_somebody_who_tells_it():
+    told = {key for key in KINDS if key in workloads._PARTS or key[0] in workloads._ROLE_LABELS}
+    assert {key for key, kind in KINDS.items() if kind.path and "{r}" in kind.path} <= told
 
 
 def test_chain_stops_where_an_object_cannot_be_read_and_says_so():
@@ -330,6 +458,25 @@ def test_autoscalers_that_point_at_the_chain():
     ]
 
 
+@pytest.mark.parametrize(
+    ("target", "points"),
+    [
+        ({"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "name": "m-0"}, True),
+        ({"apiVersion": "ome.io/v1", "kind": "InferenceService", "name": "m-0"}, True),
+        ({"kind": "InferenceService", "name": "m-0"}, True),
+        ({"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "name": "m-0"}, False),
+        # Without a kind it is KEDA's, which means a Deployment.
+        ({"name": "m-0"}, False),
+    ],
+)
+def test_an_autoscaler_of_another_groups_kind_is_another_one(target, points):
+    objects, owner = chain_of(("ome.io/v1beta1", "InferenceService", {}))
+    scaler = thing("keda.sh/v1alpha1", "ScaledObject", "k", spec={"scaleTargetRef": target})
+    given = Objects(*objects, scaler)
+    found = workload_evidence(kube.pod(owner=owner), given.lookup, given.listing)["autoscalers"]
+    assert bool(found) is points
+
+
 # --- managers
 
 TRACKED = "shop:apps/Deployment:llm/llama"
@@ -363,16 +510,19 @@ TRACKED = "shop:apps/Deployment:llm/llama"
             [("Flux", "proof", "on_sync")],
         ),
         (
-            {"kustomize.toolkit.fluxcd.io/name": "apps"},
+            {"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux"},
             {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"},
             (),
             [("Flux", "proof", "never")],
         ),
+        # Name and namespace are the proof.
+        ({"kustomize.toolkit.fluxcd.io/name": "apps"}, {}, (), [("Flux", "hint", "on_sync")]),
+        # Whether it looks for drift is in the HelmRelease, which can't be read here.
         (
-            {"helm.toolkit.fluxcd.io/name": "llama"},
+            {"helm.toolkit.fluxcd.io/name": "llama", "helm.toolkit.fluxcd.io/namespace": "flux"},
             {"meta.helm.sh/release-name": "llama"},
             ("helm-controller",),
-            [("Flux HelmRelease", "proof", "on_upgrade"), ("Helm", "proof", "on_upgrade")],
+            [("Flux HelmRelease", "proof", "unknown"), ("Helm", "proof", "on_upgrade")],
         ),
         (
             {},
@@ -381,21 +531,98 @@ TRACKED = "shop:apps/Deployment:llm/llama"
             [("kubectl apply", "proof", "on_upgrade")],
         ),
         ({}, {}, ("Terraform",), [("Terraform", "hint", "on_upgrade")]),
+        ({}, {}, ("apiextensions.crossplane.io/composed/1a2b",), [("Crossplane", "hint", "now")]),
         ({}, {}, ("kubectl-edit", "kube-controller-manager"), []),
+        # kubectl scale and the like; with the operation Apply it is kubectl apply --server-side.
+        ({}, {}, ("kubectl",), []),
         ({"kueue.x-k8s.io/queue-name": "gpu"}, {}, (), [("Kueue", "proof", "never")]),
     ],
 )
 def test_managers(labels, annotations, fields, expected):
-    raw = kube.deployment(
-        labels=labels, annotations=annotations, managedFields=[{"manager": name} for name in fields]
+    written = [{"manager": name, "operation": "Update"} for name in fields]
+    assert (
+        marks_of(kube.deployment(labels=labels, annotations=annotations, managedFields=written)) == expected
     )
-    assert [(item["tool"], item["proof"], item["reverts"]) for item in managers_of([raw])] == expected
 
 
-def test_an_operator_above_is_a_manager():
-    objects, owner = chain_of(("serving.kserve.io/v1beta1", "InferenceService", {}), *DEPLOYMENT)
+def marks_of(raw, *others):
+    reference = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "name": raw["metadata"]["name"]}
+    found = managers_of([(reference, raw)], Objects(*others).lookup)
+    return [(item["tool"], item["proof"], item["reverts"]) for item in found]
+
+
+def test_a_server_side_apply_by_kubectl_is_a_hint():
+    raw = kube.deployment(managedFields=[{"manager": "kubectl", "operation": "Apply"}])
+    assert marks_of(raw) == [("kubectl apply", "hint", "on_upgrade")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reverts"),
+    [
+        ({}, "on_upgrade"),
+        ({"driftDetection": {"mode": "enabled"}}, "on_sync"),
+        ({"driftDetection": {"mode": "warn"}}, "on_upgrade"),
+    ],
+)
+def test_a_helm_release_that_looks_for_drift_undoes_changes(spec, reverts):
+    labels = {"helm.toolkit.fluxcd.io/name": "r", "helm.toolkit.fluxcd.io/namespace": kube.NAMESPACE}
+    release = thing("helm.toolkit.fluxcd.io/v2", "HelmRelease", "r", spec=spec)
+    assert marks_of(kube.deployment(labels=labels), release) == [("Flux HelmRelease", "proof", reverts)]
+
+
+def test_the_object_to_edit_comes_first():
+    objects, owner = chain_of(
+        ("apps.nvidia.com/v1alpha1", "NIMService", {}),
+        ("serving.kserve.io/v1beta1", "InferenceService", {}),
+        *DEPLOYMENT,
+    )
+    objects[0]["metadata"]["annotations"] = {"meta.helm.sh/release-name": "nim"}
     found = workload_evidence(kube.pod(owner=owner), Objects(*objects).lookup)["managers"]
-    assert found == [{"tool": "KServe", "object": "InferenceService/m-0", "proof": "proof", "reverts": "now"}]
+    assert [(item["tool"], item["object"], item["proof"], item["reverts"]) for item in found] == [
+        ("Helm", "NIMService/m-0", "proof", "on_upgrade"),
+        ("NVIDIA NIM operator", "InferenceService/m-1", "proof", "on_upgrade"),
+        ("KServe", "Deployment/m-2", "proof", "now"),
+    ]
+
+
+HELM_MARK = {"meta.helm.sh/release-name": "llama"}
+
+
+def test_marks_that_a_deployment_passed_on_to_its_replica_set_are_its_own():
+    top, made = kube.deployment(annotations=HELM_MARK), kube.replica_set()
+    made["metadata"]["annotations"] |= HELM_MARK
+    pod = kube.crashing_pod()
+    read = workload_evidence(pod, Objects(made, top).lookup)["managers"]
+    assert [(item["object"], item["proof"]) for item in read] == [("Deployment/llama", "proof")]
+    unread = workload_evidence(pod, Objects(made).lookup)["managers"]
+    assert [(item["object"], item["proof"]) for item in unread] == [("ReplicaSet/llama-6f7d9c9b5", "hint")]
+
+
+def test_marks_below_an_owner_of_an_unknown_kind_count():
+    objects, owner = chain_of(("operators.coreos.com/v1alpha1", "ClusterServiceVersion", {}), *DEPLOYMENT)
+    objects[1]["metadata"]["labels"] = {"olm.owner": "llm-operator"}
+    found = workload_evidence(kube.pod(owner=owner), Objects(*objects).lookup)["managers"]
+    assert [(item["tool"], item["object"], item["proof"]) for item in found] == [
+        ("OLM", "Deployment/m-1", "proof")
+    ]
+
+
+def test_the_owner_of_a_rollouts_template_counts():
+    refers = {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llama"}}
+    objects, owner = chain_of(("argoproj.io/v1alpha1", "Rollout", refers), ("apps/v1", "ReplicaSet", {}))
+    lookup = Objects(*objects, kube.deployment(annotations=HELM_MARK)).lookup
+    found = workload_evidence(kube.pod(owner=owner), lookup)["managers"]
+    assert [(item["tool"], item["object"]) for item in found] == [
+        ("Helm", "Deployment/llama"),
+        ("Argo Rollouts", "ReplicaSet/m-1"),
+    ]
+
+
+def test_an_operator_above_is_a_manager_also_where_its_object_cannot_be_read():
+    objects, owner = chain_of(("serving.kserve.io/v1beta1", "InferenceService", {}), *DEPLOYMENT)
+    kserve = {"tool": "KServe", "object": "Deployment/m-1", "proof": "proof", "reverts": "now"}
+    for known in (objects, objects[1:]):
+        assert workload_evidence(kube.pod(owner=owner), Objects(*known).lookup)["managers"] == [kserve]
 
 
 # --- revisions
@@ -520,6 +747,63 @@ def test_revisions_of_a_stateful_set():
     found = workload_evidence(raw, objects.lookup, objects.listing, Redactor())["revisions"]
     assert [(item["revision"], item["current"]) for item in found] == [("1", False), ("2", True)]
     assert found[1]["diff"][0]["field"] == "args.max_num_seqs"
+
+
+LWS_LABELS = {
+    "leaderworkerset.sigs.k8s.io/name": "d",
+    "leaderworkerset.sigs.k8s.io/group-index": "0",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash": "new",
+    "controller-revision-hash": "d-0-5c7",
+}
+
+
+def lws_objects(worker_index):
+    """A LeaderWorkerSet with two revisions of both templates, the StatefulSet of the pod with one, and the pod."""
+    group = thing("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "d")
+    own = thing("apps/v1", "StatefulSet", "d-0", owner=ref(group))
+
+    def revision(name, number, owner, data, **labels):
+        item = thing("apps/v1", "ControllerRevision", name, owner=ref(owner), labels=labels)
+        return {**item, "revision": number, "data": {"spec": data}}
+
+    def templates(length):
+        return {
+            "leaderWorkerTemplate": {
+                "leaderTemplate": template(args=["--max-model-len", length]),
+                "workerTemplate": template(args=["--max-num-seqs", length]),
+            }
+        }
+
+    key = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+    pod = kube.pod(
+        owner=ref(own), labels={**LWS_LABELS, "leaderworkerset.sigs.k8s.io/worker-index": worker_index}
+    )
+    return pod, Objects(
+        group,
+        own,
+        revision("d-0-5c7", 1, own, {"template": template()}),
+        revision("d-old", 1, group, templates("1024"), **{key: "old"}),
+        revision("d-new", 2, group, templates("2048"), **{key: "new"}),
+    )
+
+
+@pytest.mark.parametrize(("worker_index", "field"), [("0", "args.max_model_len"), ("1", "args.max_num_seqs")])
+def test_the_workers_of_a_group_have_the_groups_revisions(worker_index, field):
+    pod, objects = lws_objects(worker_index)
+    found = workload_evidence(pod, objects.lookup, objects.listing, Redactor())
+    assert [(item["revision"], item["current"]) for item in found["revisions"]] == [("1", False), ("2", True)]
+    assert [item["field"] for item in found["revisions"][1]["diff"]] == [field]
+    assert found["revision"] == "new"
+
+
+def test_a_pod_with_labels_of_two_levels_is_of_the_current_revision_of_both():
+    pod, objects = lws_objects("0")
+    # As if the LeaderWorkerSet's own revisions couldn't be read.
+    kept = Objects(
+        *(item for item in objects.objects if not item["metadata"]["name"].startswith(("d-old", "d-new")))
+    )
+    found = workload_evidence(pod, kept.lookup, kept.listing, Redactor())["revisions"]
+    assert [(item["revision"], item["current"]) for item in found] == [("1", True)]
 
 
 # --- groups
