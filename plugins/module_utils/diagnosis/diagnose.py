@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .. import documents
 from ..documents import CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
-from . import around_pod, replicas, runbook_checks
+from . import around_pod, replicas, runbook_checks, unready
 from .advice import ADVICE
 from .causes import NATURE
 from .commands import checks, command_for
@@ -19,8 +19,10 @@ from .facts import Facts
 from .judge import judge
 from .what_changed import with_revision
 
-# Triggers that say little: a later attempt, or the pod's surroundings, may say more.
-_WEAK = ("undetermined", "exit_code_masked", "sigkill_unattributed")
+# Causes that say little: a later attempt, or the pod's surroundings, may say more.
+_WEAK = ("undetermined", "exit_code_masked", "sigkill_unattributed", "status_unknown")
+# The role of a sidecar's trigger until it is known whether the pod has a better one.
+_BESIDE = "beside"
 _ROLE_ORDER = {"init": 0, "main": 1, "sidecar": 2}
 _FINDING_ORDER = {"trigger": 0, "contributing": 1, "cascade": 2, "risk": 3}
 _MEMORY_WORDS = {
@@ -50,7 +52,9 @@ def diagnose(evidence, budget=None):
     for pod in pods:
         node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
         namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
-        result["pods"].append(diagnose_pod(pod, node, namespace, _sisters(pod, pods), source))
+        result["pods"].append(
+            diagnose_pod(pod, node, namespace, _sisters(pod, pods), source, evidence.get("collected_at"))
+        )
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
     result["unreadable"] = list(evidence.get("unreadable") or [])
@@ -72,7 +76,7 @@ def _sisters(pod, pods):
     ]
 
 
-def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None):
+def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collected_at=None):
     """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, ruled_out}``."""
     findings, trigger_facts = [], None
     for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
@@ -81,7 +85,9 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None):
             trigger_facts = facts
         findings.extend(judged)
     around = around_pod.surrounding_findings(pod, namespace, node)
-    findings = _merge_around(_one_trigger(findings), around)
+    findings = _or_a_sidecar(_merge_around(_one_trigger(findings), around))
+    if not any(item["role"] == "trigger" for item in findings):
+        findings = unready.hang_findings(pod, collected_at)[:1] + findings
     notes = []
     for container in pod.get("containers") or []:
         if container.get("engine"):
@@ -97,7 +103,7 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None):
         "namespace": pod.get("namespace"),
         "name": pod["name"],
         "uid": pod.get("uid"),
-        "verdict": _verdict(trigger, findings, pod),
+        "verdict": _verdict(trigger, findings, pod, collected_at),
         "findings": findings,
         "notes": notes,
         "ruled_out": _ruled_out(trigger, trigger_facts),
@@ -140,9 +146,7 @@ def _judge_container(pod, container, node, sisters, source):
             later = other_facts.attempt["index"] > facts.attempt["index"]
             findings.append(_finding(other_facts, item._replace(role="cascade" if later else "contributing")))
     if container.get("role") == "sidecar":
-        findings = [
-            dict(item, role="contributing") if item["role"] == "trigger" else item for item in findings
-        ]
+        findings = [dict(item, role=_BESIDE) if item["role"] == "trigger" else item for item in findings]
     return findings, facts
 
 
@@ -274,6 +278,17 @@ def _demoted(findings, keep):
     return others + lesser
 
 
+def _or_a_sidecar(findings):
+    """Where nothing else failed, what a sidecar failed of is the trigger; else it only contributes."""
+    alone = not any(item["role"] == "trigger" for item in findings)
+    promoted = next((item for item in findings if item["role"] == _BESIDE), None) if alone else None
+    roles = {_BESIDE: "contributing"}
+    return [
+        dict(item, role="trigger" if item is promoted else roles.get(item["role"], item["role"]))
+        for item in findings
+    ]
+
+
 def _merge_around(findings, around):
     """Findings about the pod's surroundings: they are the trigger where no container gives a telling one."""
     trigger = next((item for item in findings if item["role"] == "trigger"), None)
@@ -375,10 +390,11 @@ def is_memory(item):
     return NATURE[cause].is_memory
 
 
-def _verdict(trigger, findings, pod):
+def _verdict(trigger, findings, pod, collected_at):
     risks = [item for item in findings if item["role"] == "risk"]
     if trigger is None:
-        sentence = "Nothing failed in what could be read."
+        starting = unready.starting_words(pod, collected_at)
+        sentence = "Nothing failed in what could be read" + (f", but {starting}." if starting else ".")
         if risks:
             sentence += f" {len(risks)} setting{'s' if len(risks) > 1 else ''} could still cause a failure."
         return {
