@@ -33,7 +33,7 @@ _SUFFIXES = {
     "Pi": Decimal(2) ** 50,
     "Ei": Decimal(2) ** 60,
 }
-_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)([numkMGTPE]?i?)")
+_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)([numkKMGTPE]?i?)")
 _SIZE = re.compile(r"(-?(?<!\d)\d{1,25}(?:\.\d{1,25})?)\s*([KMGT]?i?B|bytes)")
 _SIZE_UNITS = {
     "B": 1,

@@ -16,7 +16,18 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("64Gi", 64 * GIB), ("1e3", 1000), (".5Gi", GIB // 2), ("2.", 2), ("100m", 1), (0, 0), ("1E", 10**18)],
+    [
+        ("64Gi", 64 * GIB),
+        # As kubelet and metrics-server write every memory of theirs.
+        ("24581684Ki", 24581684 * 1024),
+        ("2k", 2000),
+        ("1e3", 1000),
+        (".5Gi", GIB // 2),
+        ("2.", 2),
+        ("100m", 1),
+        (0, 0),
+        ("1E", 10**18),
+    ],
 )
 def test_a_quantity_in_bytes_is_rounded_up_as_the_api_server_does(text, size):
     assert quantity_bytes(text) == size
@@ -26,7 +37,9 @@ def test_a_quantity_in_cores():
     assert quantity_cores("1500m") == 1.5
 
 
-@pytest.mark.parametrize("text", [None, True, "", "64GiB", "1e999999999", "9" * 100_000 + "x", "x"])
+@pytest.mark.parametrize(
+    "text", [None, True, "", "64GiB", "1K", "1i", "1e999999999", "9" * 100_000 + "x", "x"]
+)
 def test_what_is_no_quantity_is_none(text):
     assert quantity_bytes(text) is None
 
