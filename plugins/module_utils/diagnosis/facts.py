@@ -29,6 +29,9 @@ MULTIMODAL_OPTIONS = (
 _VERSION_IF_UNKNOWN = (0, 9, 0)
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
+# What comes between the load of a start and its serving.
+_ON_THE_WAY = ("profile", "kv_init", "graph_capture", "warmup")
+
 # Functions in a traceback that say where a start-up stood: the innermost known one decides (vLLM V0 and V1).
 _FRAME_PHASES = (
     (("wake_up", "create_and_map"), "serving"),
@@ -131,6 +134,19 @@ _PASTED_THROTTLED = re.compile(
     r"throttled_periods(?:_total)?.{0,80}?(?:~|=|≈|:)\s*(?P<share>[01](?:\.\d+)?)\b|nr_throttled\s+(?P<throttled>\d+)"
 )
 _PASTED_PERIODS = re.compile(r"^nr_periods\s+(?P<periods>\d+)")
+
+
+def _without_stragglers(phases):
+    """The phases without those of a start that come after its serving began.
+
+    Standard output (uvicorn) and standard error (vLLM) reach the log by two ways, so neighbours may change places.
+    """
+    serving = False
+    for number, phase in phases:
+        if phase in _ON_THE_WAY and serving:
+            continue
+        serving = phase == "serving"
+        yield number, phase
 
 
 class Facts:
@@ -359,7 +375,7 @@ class Facts:
             for pattern, phase in _PHASE_LINES
             if pattern.search(line["text"])
         ]
-        return sorted(found)
+        return list(_without_stragglers(sorted(found)))
 
     def phase_at(self, number):
         """The phase that the engine had reached at log line ``number``, or ``unknown``."""

@@ -120,3 +120,15 @@ def test_a_long_silence_of_one_that_isnt_ready_is_undetermined():
 def test_one_that_is_ready_or_of_which_it_isnt_known_is_left_alone(pod):
     verdict, _findings = verdict_of(pod)
     assert verdict["sentence"].startswith("Nothing failed in what could be read.")
+
+
+def test_a_straggling_line_of_the_start_does_not_undo_serving():
+    """Seen on a kubelet: 'Application startup complete.' (stdout) before 'init engine ... took' (stderr)."""
+    log = quiet("Engine core proc died")
+    log["markers"] = [
+        documents.line(number, phase, phase=phase, marker="test")
+        for number, phase in enumerate(("load", "profile", "graph_capture", "serving", "warmup"), 1)
+    ]
+    pod = pod_with([attempt(reason="OOMKilled", exit_code=137, log=log)], limits={"memory": "64Gi"})
+    verdict, _findings = verdict_of(pod)
+    assert (verdict["cause"], verdict["phase"]) == ("host_oom_growth", "serving")
