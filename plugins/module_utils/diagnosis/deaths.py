@@ -67,11 +67,14 @@ def _waiting(scene):
 
 
 def _running_child(scene):
-    kills = ((scene.attempt.get("cgroup") or {}).get("memory") or {}).get("oom_kills")
+    counters = scene.attempt.get("cgroup") or {}
+    kills = (counters.get("memory") or {}).get("oom_kills")
     if scene.state != "running" or not kills:
         return None
     name = scene.container["name"]
-    text = f"container {name}: {kills} OOM kills of its processes (memory.events), and PID 1 still runs"
+    times = "1 OOM kill" if kills == 1 else f"{kills} OOM kills"
+    file = "memory.oom_control" if counters.get("version") == 1 else "memory.events"
+    text = f"container {name}: {times} among its processes ({file}), and PID 1 still runs"
     return [proof("cgroup", scene.object, text)]
 
 
