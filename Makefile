@@ -4,7 +4,7 @@
 # Each target does all its own set-up; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit accuracy sanity molecule coverage bench docs lock clean
+.PHONY: help setup demo test lint unit accuracy sanity molecule cluster-up cluster-down cluster-test coverage bench docs lock clean
 
 # Ansible refuses a locale that isn't UTF-8.
 export LC_ALL := $(if $(findstring UTF-8,$(LC_ALL)),$(LC_ALL),C.UTF-8)
@@ -12,10 +12,11 @@ export LC_ALL := $(if $(findstring UTF-8,$(LC_ALL)),$(LC_ALL),C.UTF-8)
 unexport PYTHONDONTWRITEBYTECODE
 
 bin := .venv/bin
+testcluster := @PYTHONPATH=tests/cluster:tests/tools $(bin)/python -m testcluster
 gates := @tests/tools/bootstrap dev && $(bin)/python tests/tools/gates.py
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup:  ## only the environment: .venv, and the link by which Ansible finds this checkout
 	@tests/tools/bootstrap run
@@ -43,6 +44,17 @@ sanity:  ## ansible-test sanity, on this Python and on the older ones
 
 molecule:  ## the roles, run on bundles
 	$(gates) molecule
+
+cluster-up:  ## a real Kubernetes cluster in a temporary folder, to use by hand; prints its KUBECONFIG line
+	@tests/tools/bootstrap dev
+	$(testcluster) up
+
+cluster-down:  ## take it down
+	@tests/tools/bootstrap dev
+	$(testcluster) down
+
+cluster-test:  ## the runbook against a real cluster, whose pods really die
+	$(gates) cluster
 
 coverage:  ## the unit tests, with the lines they don't reach
 	@tests/tools/bootstrap dev
