@@ -40,14 +40,25 @@ def cluster() -> Iterator[Cluster | ForeignCluster]:
         _lacking(str(lack))
 
 
-@pytest.fixture(autouse=True)
-def _able(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose marker asks for what this cluster hasn't got."""
+def _check_markers(request: pytest.FixtureRequest) -> None:
+    """Skip where a marker asks for what this cluster hasn't got."""
     for marker in ("kubelet", "ours"):
         if request.node.get_closest_marker(marker):
             lack = getattr(request.getfixturevalue("cluster"), f"without_{marker}")
             if lack:
                 _lacking(lack)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _able_module(request: pytest.FixtureRequest) -> None:
+    """By the module's own markers, before its fixtures write anything into the cluster."""
+    _check_markers(request)
+
+
+@pytest.fixture(autouse=True)
+def _able(request: pytest.FixtureRequest) -> None:
+    """By each test's markers."""
+    _check_markers(request)
 
 
 @pytest.fixture(scope="session")
@@ -75,5 +86,7 @@ def namespace(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]
     """A new namespace, deleted after the test."""
     name = f"test-{next(_numbers)}-{os.getpid()}"
     kubectl("create", "namespace", name)
+    # Until it is there, pods are refused.
+    kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
     yield name
     kubectl("delete", "namespace", name, "--wait=false")

@@ -85,7 +85,7 @@ class Runbook:
         return started, output
 
     def finish(self, started: subprocess.Popen, output: Path) -> Run:
-        printed, _ = started.communicate(timeout=PLAYBOOK_TIMEOUT_S)
+        printed = started.communicate(timeout=PLAYBOOK_TIMEOUT_S)[0]
 
         def document(name: str) -> dict:
             path = output / name

@@ -37,7 +37,9 @@ ARGS = ("serve", "meta-llama/Llama-3.1-8B-Instruct", "--max-model-len", "8192")
 
 # -- objects ------------------------------------------------------------------------------------------------
 
-RESOURCES = {"requests": {"memory": "16Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}}
+RESOURCES = MappingProxyType(
+    {"requests": {"memory": "16Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}}
+)
 
 
 def pod_template(
@@ -70,7 +72,7 @@ def pod_template(
                     "command": ["vllm"],
                     "args": list(args),
                     "env": [{"name": name, "value": value} for name, value in env.items()],
-                    "resources": resources,
+                    "resources": dict(resources),
                 }
             ],
         },

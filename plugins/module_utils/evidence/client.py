@@ -38,7 +38,12 @@ WORKERS = 8
 # Answers to a log request that the API server gives when the node's kubelet doesn't.
 NODE_FAILURES = (500, 502, 503, 504)
 _RETRIED = (429, *NODE_FAILURES)
+# A server that has just started answers so before it knows its users and roles.
+_UNSETTLED = (401, 403)
+_SETTLED_AFTER = 10.0
 _PAUSES = (0.2, 0.5, 1.0)
+# Between looks whether a server that went away is back: a restart of the only one takes 2 to 10 s.
+_PAUSE_WHILE_AWAY = 1.0
 _MAX_RETRY_AFTER = 5.0
 # Seconds that all requests of a run together pause before they ask again.
 _PAUSES_OF_A_RUN = 30.0
@@ -299,6 +304,14 @@ class LogGone(ApiError):
     """The node no longer has a container's log, and the kubelet says so in its place."""
 
 
+class BrokeOff(ApiError):
+    """The connection ended in the middle of a log."""
+
+
+class _Unreached(ApiError):
+    """No request of several got through."""
+
+
 class _NothingCame(ApiError):
     """A log didn't begin in time: the node's fault or the server's."""
 
@@ -311,6 +324,9 @@ _REFUSED_LOG = re.compile(
     rb"failed to (?:try resolving symlinks in path|open log file) [^\n]+)\s*"
 )
 _REFUSAL_BYTES = 2000
+_OBJECTS = re.compile(
+    r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\(host=[^)]*, port=\d+\): "
+)
 
 
 class Client:
@@ -329,9 +345,13 @@ class Client:
         self._library = library
         self._pause = pause
         self._pauses_left = _PAUSES_OF_A_RUN
-        # After requests in vain: since when nothing was heard, and whether one of them was tried to its end.
+        # Whether the server ever answered, and since when it does again.
+        self._known = False
+        self._back_at = None
+        # After requests in vain: since when nothing was heard, why, and whether one of them was tried to its end.
         self._heard_at = time.monotonic()
         self._silent_since = None
+        self._why_silent = _NO_ANSWER
         self._silent = False
 
     def get(self, path, params=()):
@@ -378,7 +398,7 @@ class Client:
                 return
 
     def log(self, namespace, pod, params=()):
-        """A container's log as it comes, in chunks of bytes. Raises ApiError, also in the middle; LogGone.
+        """A container's log as it comes, in chunks of bytes. Raises ApiError; BrokeOff in the middle; LogGone.
 
         What the API server says for a kubelet that doesn't answer (NODE_FAILURES) is not asked for again.
         A kubelet that keeps the server waiting counts as one of them: 504.
@@ -406,8 +426,9 @@ class Client:
                 yield chunk
         except urllib3.exceptions.HTTPError as error:
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                self._heard_nothing(self._heard_at)
-            raise ApiError(None, f"the connection broke off ({_first_line(error)})") from error
+                self._heard_nothing(self._heard_at, error)
+                raise ApiError(None, f"the connection broke off ({_first_line(error)})") from error
+            raise BrokeOff(None, f"the connection broke off ({_first_line(error)})") from error
         finally:
             # A connection that was read to its end goes back to the pool, any other is closed.
             if response.isclosed():
@@ -442,7 +463,7 @@ class Client:
         except ApiException as error:
             status = re.search(r"status (\d{3})", str(error.reason))
             if not status:
-                self._heard_nothing(started)
+                self._heard_nothing(started, error)
             raise ApiError(int(status.group(1)) if status else None, _first_line(error.reason)) from error
         self._heard()
         try:
@@ -465,9 +486,63 @@ class Client:
         return given + self._impersonation + self._credentials()
 
     def _request(self, path, params, log=False):
-        """The answer to a GET. Raises ApiError; for a log that doesn't begin in time _NothingCame."""
+        """The answer to a GET. Raises ApiError; for a log that doesn't begin in time _NothingCame.
+
+        A server that went away in the middle of a run is waited for, once.
+        """
         query = urlencode(_pairs(params))
         url = f"{self.host}{path}" + (f"?{query}" if query else "")
+        started = time.monotonic()
+        try:
+            return self._ask_repeatedly(url, log)
+        except _Unreached as unreached:
+            # Where others were answered meanwhile, it is this request alone that fails.
+            heard_nothing = self._heard_at < started
+            if not self._known or not (self._waited_for_return() or heard_nothing):
+                raise ApiError(None, unreached.message) from unreached
+        return self._ask_repeatedly(url, log)
+
+    def _waited_for_return(self):
+        """Whether the server was away and is back; False when it is there. Raises ApiError when it stays away."""
+        away = False
+        while True:
+            try:
+                self._ask(f"{self.host}/version", log=False)
+                return away
+            except (urllib3.exceptions.HTTPError, OSError):
+                away = True
+                self._pause(_PAUSE_WHILE_AWAY)
+
+    def _ask_repeatedly(self, url, log):
+        """The answer to a GET. Raises _Unreached after several requests in vain, ApiError for a refusal."""
+        # Once the server stayed silent through all tries, later requests don't wait for it again.
+        pauses = () if self._silent else _PAUSES
+        for pause in (*pauses, None):
+            try:
+                response = self._ask(url, log)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                if isinstance(error, urllib3.exceptions.SSLError) and not self._known:
+                    raise ApiError(None, f"TLS to {self.host} fails ({_first_line(error)})") from error
+                if log and isinstance(error, urllib3.exceptions.ReadTimeoutError):
+                    raise _NothingCame(None, _NO_ANSWER) from error
+                if not self._may_ask_again(pause):
+                    self._silent = True
+                    raise _Unreached(None, _why_not(error)) from error
+                self._pause(pause)
+                continue
+            if response.status < 400:
+                return response
+            body = response.data
+            wait = max(pause or 0.0, _retry_after(response))
+            if not self._is_passing(response.status, log) or not self._may_ask_again(pause and wait):
+                raise _refusal(response.status, body)
+            self._pause(wait)
+        raise AssertionError("the last try returns or raises")
+
+    def _ask(self, url, log):
+        """One GET. Raises urllib3's errors and OSError; ApiError when the server has been given up."""
+        patience = self._patience()
+        started = time.monotonic()
         headers = HTTPHeaderDict()
         for name, value in self._headers():
             headers.add(name, value)
@@ -475,51 +550,35 @@ class Client:
             headers["Accept"] = "*/*"
         else:
             headers["Accept-Encoding"] = "gzip"
-        # Once the server stayed silent through all tries, later requests don't wait for it again.
-        pauses = () if self._silent else _PAUSES
-        for pause in (*pauses, None):
-            patience = self._patience()
-            started = time.monotonic()
-            try:
-                response = self._pool.request(
-                    "GET",
-                    url,
-                    headers=headers,
-                    retries=False,
-                    redirect=False,
-                    preload_content=not log,
-                    timeout=urllib3.Timeout(
-                        connect=min(_CONNECT_TIMEOUT, patience), read=min(_READ_TIMEOUT, patience)
-                    ),
-                )
-            except urllib3.exceptions.SSLError as error:
-                raise ApiError(None, f"TLS to {self.host} fails ({_first_line(error)})") from error
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                self._heard_nothing(started)
-                if log and isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                    raise _NothingCame(None, _NO_ANSWER) from error
-                if not self._may_ask_again(pause):
-                    self._silent = True
-                    raise ApiError(None, _why_not(error)) from error
-                self._pause(pause)
-                continue
-            self._heard()
-            if response.status < 400:
-                return response
-            body = response.data
-            retried = response.status in _RETRIED and not (log and response.status in NODE_FAILURES)
-            wait = max(pause or 0.0, _retry_after(response))
-            if not retried or not self._may_ask_again(pause and wait):
-                raise _refusal(response.status, body)
-            self._pause(wait)
-        raise AssertionError("the last try returns or raises")
+        timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, patience), read=min(_READ_TIMEOUT, patience))
+        try:
+            response = self._pool.request(
+                "GET",
+                url,
+                headers=headers,
+                retries=False,
+                redirect=False,
+                preload_content=not log,
+                timeout=timeout,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._heard_nothing(started, error)
+            raise
+        self._heard()
+        return response
+
+    def _is_passing(self, status, log):
+        """Whether the same request may get another answer soon."""
+        if status in _UNSETTLED:
+            return self._back_at is not None and time.monotonic() - self._back_at < _SETTLED_AFTER
+        return status in _RETRIED and not (log and status in NODE_FAILURES)
 
     def _patience(self):
         """For how many seconds the server may still be waited for. Raises ApiError when it has been given up."""
         since = self._silent_since
         left = _PATIENCE if since is None else _PATIENCE - (time.monotonic() - since)
         if left <= 0:
-            raise ApiError(None, _NO_ANSWER)
+            raise ApiError(None, self._why_silent)
         return left
 
     def _may_ask_again(self, pause):
@@ -531,11 +590,15 @@ class Client:
 
     def _heard(self):
         self._heard_at = time.monotonic()
+        if self._silent_since is not None and self._known:
+            self._back_at = self._heard_at
+        self._known = True
         self._silent_since = None
         self._silent = False
 
-    def _heard_nothing(self, started):
+    def _heard_nothing(self, started, error):
         """A request in vain, sent at ``started``: other threads may have heard of the server meanwhile."""
+        self._why_silent = _why_not(error)
         if self._silent_since is None:
             self._silent_since = max(started, self._heard_at)
 
@@ -622,7 +685,6 @@ def _innermost(error):
 
 
 def _first_line(error):
-    """The first line of an error's text, without object addresses, at most 300 characters."""
+    """The first line of an error's text, without the names of Python objects, at most 300 characters."""
     text = str(error).strip() or type(error).__name__
-    text = re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?", "", text.splitlines()[0])
-    return text[:300]
+    return _OBJECTS.sub("", text.splitlines()[0])[:300]

@@ -19,7 +19,7 @@ from functools import partial
 
 from ..documents import DocumentError, evidence, log, unreadable
 from . import absent_pods, assemble, container_files, groups, workloads
-from .client import NODE_FAILURES, WORKERS, ApiError, LogGone
+from .client import NODE_FAILURES, WORKERS, ApiError, BrokeOff, LogGone
 from .events import (
     concerns,
     event_evidence,
@@ -54,6 +54,7 @@ _METRICS_GROUP = "metrics.k8s.io"
 # What helps where a node has removed a log.
 _LOG_STORE = "an export of the cluster's log store, if it has one"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_FORBIDDEN = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]+)"')
 
 
 class CollectionError(DocumentError):
@@ -568,21 +569,35 @@ class _Collection:
         params = {"container": container["name"], "timestamps": "true"}
         if previous:
             params["previous"] = "true"
-        scanner = LogScanner(self._redactor())
+        excerpt, redactor, error = self._scan_log(pod, params)
+        if isinstance(error, BrokeOff):
+            # Once more from the beginning: the API server may have been restarted meanwhile.
+            again = self._scan_log(pod, params)
+            if again[0]["lines"] >= excerpt["lines"]:
+                excerpt, redactor, error = again
+        self.redactors.append(redactor)
         reason = None
-        try:
-            for chunk in self.client.log(pod["namespace"], pod["name"], params):
-                scanner.feed(chunk)
-            self.nodes_with_logs.add(pod["node"])
-        except ApiError as error:
+        if error:
             reason, needs = self._refused_log(error, pod, previous, right)
             self.document["unreadable"].append(unreadable("log", name, reason, needs))
-        excerpt = scanner.close()
         if reason and not excerpt["lines"]:
             entry["log"] = log(readable=False, reason=reason)
         else:
             excerpt.update(complete=completeness(excerpt, entry["started_at"]), reason=reason)
             entry["log"] = excerpt
+
+    def _scan_log(self, pod, params):
+        """``(excerpt, its redactor, error)`` of one request for a log; error is None when it was read to its end."""
+        redactor = Redactor()
+        scanner = LogScanner(redactor)
+        failure = None
+        try:
+            for chunk in self.client.log(pod["namespace"], pod["name"], params):
+                scanner.feed(chunk)
+            self.nodes_with_logs.add(pod["node"])
+        except ApiError as error:
+            failure = error
+        return scanner.close(), redactor, failure
 
     def _known_refusal(self, pod, right):
         """``(reason, what is needed)`` when an earlier answer says that this log can't be had, else (None, None)."""
@@ -783,11 +798,24 @@ class _Collection:
                 "token or choose another kubeconfig or context"
             )
         if error.status == 403:
-            verb = "get" if self.query.get("pod") else "list"
-            return f"the API server at {host} does not allow to read pods; needs: {verb} pods in {where}"
+            return f"the API server at {host} {self._why_forbidden(error.message, where)}"
         if error.status == 400 and self.query.get("selector"):
             return f"the API server refuses the label selector {self.query['selector']!r}: {error.message}"
         return f"the API server at {host} answers the request for pods in {where} with {error.status}: {error.message}"
+
+    def _why_forbidden(self, message, where):
+        """The rest of a sentence about the refusal to read pods, by the API server's own words."""
+        refused = _FORBIDDEN.search(message)
+        user, verb, resource = refused.groups() if refused else ("", "", "")
+        if user == "system:anonymous":
+            return (
+                "was given neither a token nor a client certificate, and lets nobody read pods without; choose "
+                "another kubeconfig or context, or give host and api_key"
+            )
+        if verb == "impersonate":
+            return f"does not allow {user} to act as somebody else; needs: impersonate {resource}"
+        wanted = "get" if self.query.get("pod") else "list"
+        return f"does not allow {user + ' ' if user else ''}to read pods; needs: {wanted} pods in {where}"
 
     def _no_engines(self):
         where = f"namespace {self.namespace}" if self.namespace else "the cluster"
@@ -997,6 +1025,8 @@ def _log_refusal(error, previous):
         return "the pod was deleted while it was read"
     if error.status == 400 and previous:
         return f"the node no longer has the previous container's log ({error.message})"
-    if error.status == 400:
+    if error.status == 400 and "waiting to start" in error.message:
         return f"the container has not started ({error.message})"
+    if error.status == 400:
+        return f"the node gives none ({error.message})"
     return _reason(error)

@@ -74,7 +74,7 @@ def _serve_logs(control_plane: ControlPlane) -> None:
             [*kubectl, *words], input=json.dumps(_LOGS), capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise Failed(f"the API server takes kwok's kind Logs not: {done.stderr.strip()}")
+            raise Failed(f"the API server doesn't take kwok's kind Logs: {done.stderr.strip()}")
 
 
 def node(name: str, gpus: int = 8, product: str = "NVIDIA-H100-80GB-HBM3", memory: str = "2Ti") -> dict:

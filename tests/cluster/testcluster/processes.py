@@ -70,7 +70,7 @@ class Processes:
 
     def runs(self, name: str) -> bool:
         kept = self.known().get(name)
-        return bool(kept) and start_time(kept["pid"]) == kept["start"] is not None
+        return bool(kept and kept["start"]) and start_time(kept["pid"]) == kept["start"]
 
     def pid(self, name: str) -> int | None:
         """Its pid while it runs."""

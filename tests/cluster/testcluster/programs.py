@@ -22,6 +22,7 @@ import workplace
 from . import HOME, Failed, Missing
 
 KUBERNETES_VERSION = "1.34.3"
+_MAJOR, _MINOR, _PATCH = KUBERNETES_VERSION.split(".")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ KUBERNETES = Program(
     ldflags=_version_flags(
         "k8s.io/component-base/version",
         gitVersion=f"v{KUBERNETES_VERSION}",
-        gitMajor=KUBERNETES_VERSION.split(".")[0],
-        gitMinor=KUBERNETES_VERSION.split(".")[1],
+        gitMajor=_MAJOR,
+        gitMinor=_MINOR,
     ),
     links=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
 )

@@ -9,6 +9,7 @@ import re
 import time
 
 import pytest
+import urllib3
 from support import kube_objects as kube
 from support.recorded_api import RecordedApi
 
@@ -581,6 +582,14 @@ def test_container_that_stopped_running_meanwhile():
     assert "has not started" in document["unreadable"][0]["reason"]
 
 
+def test_node_that_has_no_log_of_a_running_container():
+    with make_api(kube.pod()).serve() as api:
+        api.fail(r"/log\?", 400, 'no logs found for container "vllm" in pod "x"')
+        document = collect(api)
+    reason = 'the node gives none (no logs found for container "vllm" in pod "x")'
+    assert document["unreadable"][0]["reason"] == reason
+
+
 def test_log_that_breaks_off_keeps_what_was_read(api):
     sent = CRASH[: CRASH.index("ERROR")].encode()
     api.fail(r"/log\?", "break", sent=sent)
@@ -598,6 +607,89 @@ def test_server_that_goes_away_in_the_middle_keeps_partial_evidence(api):
     assert the_pod(document)["containers"][0]["attempts"][0]["exit_code"] == 1
     assert {"log", "events", "node"} <= {item["source"] for item in document["unreadable"]}
     assert all(item["reason"].startswith("no answer") for item in document["unreadable"])
+
+
+def test_log_that_broke_off_is_read_again(api):
+    undisturbed = collect(api)
+    api.fail(r"/log\?", "break", sent=CRASH[:200].encode(), times=1)
+    document = collect(api)
+    assert document["unreadable"] == []
+    assert document["redactions"] == undisturbed["redactions"]
+    assert document["pods"] == undisturbed["pods"]
+
+
+# What is asked for after the lists of pods and events, and when it is looked whether the server is there.
+LATER = r"/log\?|/nodes/|/apis|quota|limitrange|/version"
+
+
+def test_server_that_is_restarted_in_the_middle_is_waited_for(api):
+    for number in range(10):
+        api.add(kube.crashing_pod(name=f"more-{number}"))
+        api.add_log("llm", f"more-{number}", "vllm", CRASH, previous=True)
+    # Each of the threads asks four times before it looks whether the server is there.
+    api.fail(LATER, "reset", times=client.WORKERS * 6)
+    document = collect(api)
+    assert document["unreadable"] == []
+    assert {engine(item)["attempts"][0]["log"]["lines"] for item in document["pods"]} == {9}
+    assert len(api.asked("/version")) > client.WORKERS
+
+
+def test_server_that_has_just_started_knows_nobody_yet(api):
+    api.fail(LATER, "reset", times=client.WORKERS * 6)
+    api.fail(LATER, 401, "Unauthorized", times=2)
+    api.fail(LATER, 403, "forbidden", times=2)
+    assert collect(api)["unreadable"] == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_server_that_stays_away_is_given_up(api):
+    for number in range(30):
+        api.add(kube.crashing_pod(name=f"more-{number}", nodeName=f"gpu-{number}"))
+    api.fail(LATER, "reset")
+    connected = connect(api)
+    connected._pause = lambda _seconds: time.sleep(0.05)
+    started = time.monotonic()
+    document = cluster.collect(connected, {"since": 1e9})
+    assert time.monotonic() - started < 3
+    entries = document["unreadable"]
+    assert len({item["reason"] for item in entries}) == 1
+    assert "reset" in entries[0]["reason"]
+    assert len(entries) == len({item["source"] for item in entries})
+
+
+def test_server_that_was_never_there_is_not_waited_for(api):
+    api.fail("", "reset")
+    sentence(api, "can't be read: .*check that the cluster is up")
+    assert len(api.requests) == 1 + len(client._PAUSES)
+
+
+def test_request_that_always_fails_is_told_from_a_server_that_is_away(api):
+    api.fail("/nodes/", "reset")
+    document = collect(api)
+    assert [item["source"] for item in document["unreadable"]] == ["node"]
+    # Twice as often where nothing else was asked meanwhile.
+    assert len(api.asked("/nodes/")) <= 2 * (1 + len(client._PAUSES))
+
+
+def test_tls_that_breaks_off_is_an_outage_once_the_server_is_known(api):
+    """A load balancer without a server behind it takes the connection and closes it."""
+    connected = connect(api)
+    pool, failures = connected._pool, []
+
+    class Pool:
+        def request(self, *arguments, **options):
+            if failures:
+                raise failures.pop()
+            return pool.request(*arguments, **options)
+
+    connected._pool = Pool()
+    eof = urllib3.exceptions.SSLError("EOF occurred in violation of protocol")
+    failures.append(eof)
+    with pytest.raises(client.ApiError, match="TLS to http"):
+        connected.get("/api/v1/nodes/gpu-3")
+    assert connected.get("/api/v1/nodes/gpu-3")["kind"] == "Node"
+    failures += [eof] * 6
+    assert connected.get("/api/v1/nodes/gpu-3")["kind"] == "Node"
 
 
 # --- nothing to diagnose: one sentence each
@@ -624,13 +716,36 @@ def test_401(api):
 def test_unreachable():
     with RecordedApi().serve() as api:
         pass
-    sentence(api, r"can't be read: .*refused.*; check that the cluster is up")
+    said = sentence(api, r"can't be read: .*refused.*; check that the cluster is up")
+    assert "HTTPConnection" not in said
 
 
 def test_403_on_pods(api):
     api.fail("/pods", 403, "forbidden")
     sentence(api, "needs: list pods in namespace llm")
     sentence(api, "needs: get pods in namespace llm", pod=NAME)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            'pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "llm"',
+            "does not allow ann to read pods; needs: list pods in namespace llm$",
+        ),
+        (
+            'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group ""',
+            "was given neither a token nor a client certificate",
+        ),
+        (
+            'users "bob" is forbidden: User "ann" cannot impersonate resource "users" in API group ""',
+            "does not allow ann to act as somebody else; needs: impersonate users$",
+        ),
+    ],
+)
+def test_403_says_who_is_refused_what(api, message, said):
+    api.fail("/pods", 403, message)
+    sentence(api, said)
 
 
 def test_no_vllm_pods_names_what_was_seen():
