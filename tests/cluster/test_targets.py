@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,13 +63,16 @@ def test_integration_target(cluster, target):
 
 def test_molecule_scenario(cluster):
     copy = workplace.clean_copy("molecule-cluster")
+    state = workplace.WORK / "molecule-cluster-state"
+    # It would remember that another cluster was prepared.
+    shutil.rmtree(state, ignore_errors=True)
     run(
         [TOOLS / "molecule", "test", "-s", "diagnose_cluster"],
         cwd=copy / "extensions",
         env=run_environment(
             cluster.kubeconfig,
             ANSIBLE_COLLECTIONS_PATH=str(copy.parents[2]),
-            MOLECULE_EPHEMERAL_DIRECTORY=str(workplace.WORK / "molecule-cluster-state"),
+            MOLECULE_EPHEMERAL_DIRECTORY=str(state),
             MOLECULE_ENGINE_IMAGE=vllm_image(VERSION),
             MOLECULE_ENGINE_NODE=NODE,
         ),
