@@ -59,11 +59,18 @@ def pod_field(name: str, value: str) -> Callable[[list[dict]], bool]:
     return lambda pods: any(pod["status"].get(name) == value for pod in pods)
 
 
-def condition(kind: str, reason: str) -> Callable[[list[dict]], bool]:
-    """A pod has a condition of that type, for that reason."""
-    wanted = {"type": kind, "status": "True", "reason": reason}.items()
+def condition(kind: str, reason: str, status: str = "True") -> Callable[[list[dict]], bool]:
+    """A pod has a condition of that type and status, for that reason."""
+    wanted = {"type": kind, "status": status, "reason": reason}.items()
     return lambda pods: any(
         wanted <= item.items() for pod in pods for item in pod["status"].get("conditions") or []
+    )
+
+
+def waiting(reason: str) -> Callable[[list[dict]], bool]:
+    """A container waits for that reason."""
+    return lambda pods: any(
+        status["state"].get("waiting", {}).get("reason") == reason for pod in pods for status in statuses(pod)
     )
 
 

@@ -34,6 +34,7 @@ from manifests import (
     ready,
     restarted,
     runs_for,
+    waiting,
 )
 from testcluster import cgroups
 from testcluster.addresses import free_ports
@@ -385,6 +386,22 @@ def pod_scenes() -> Iterator[Scene]:
     )
 
 
+def never_started_scenes() -> Iterator[Scene]:
+    """Pods that never came to running anything."""
+    yield Scene(
+        "no-room",
+        [pod("no-room", engine(gpus=500))],
+        condition("PodScheduled", "Unschedulable", status="False"),
+        {"": not_memory("unschedulable", "nvidia.com/gpu")},
+    )
+    yield Scene(
+        "no-image",
+        [pod("no-image", {**engine(), "image": "docker.io/vllm/vllm-openai:v0.0.1"})],
+        waiting("ErrImageNeverPull"),
+        {"": not_memory("start_error", "ErrImageNeverPull")},
+    )
+
+
 def several_pods_scenes() -> Iterator[Scene]:
     """Replicas that fail differently, and pods that form one engine."""
     yield Scene(
@@ -448,6 +465,7 @@ def all_scenes() -> list[Scene]:
         other_container_scenes,
         many_attempts_scenes,
         pod_scenes,
+        never_started_scenes,
         several_pods_scenes,
     )
     scenes = [scene for make in makers for scene in make()]
