@@ -66,7 +66,7 @@ class Stage:
         self.kubectl("delete", "--wait=false", "-f", "-", stdin=json.dumps(items), check=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stage(cluster, kubectl):
     staged = Stage(cluster, kubectl)
     yield staged

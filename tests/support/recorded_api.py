@@ -81,8 +81,8 @@ class RecordedApi:
         """What an exec'd command prints; unknown ones end with 1 and a complaint, None never ends."""
         self.programs[tuple(command)] = (printed, exit_code)
 
-    def fail(self, pattern, status=None, message="", times=None, **body):
-        """Answer paths (with query) that match ``pattern`` with a refusal, the next ``times`` times.
+    def fail(self, pattern, status=None, message="", times=None, when=None, **body):
+        """Answer paths (with query) that match ``pattern`` with a refusal, the next ``times`` times, while ``when()``.
 
         status: an HTTP status; ``reset`` breaks the connection before an answer, ``break`` in the middle of the
         body, ``hang`` never answers. body: further fields of the Status object.
@@ -93,6 +93,7 @@ class RecordedApi:
                 "status": status,
                 "message": message,
                 "left": times,
+                "when": when,
                 "body": body,
             }
         )
@@ -164,7 +165,8 @@ def _handler(api):
 
         def _fault(self):
             for fault in api.faults:
-                if fault["left"] != 0 and fault["pattern"].search(self.path):
+                over = fault["left"] == 0 or (fault["when"] and not fault["when"]())
+                if not over and fault["pattern"].search(self.path):
                     if fault["left"] is not None:
                         fault["left"] -= 1
                     return fault

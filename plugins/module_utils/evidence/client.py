@@ -309,7 +309,11 @@ class BrokeOff(ApiError):
 
 
 class _Unreached(ApiError):
-    """No request of several got through."""
+    """No request of several got through. between: when the last but one had failed, and when the last was sent."""
+
+    def __init__(self, message, between):
+        super().__init__(None, message)
+        self.between = between
 
 
 class _NothingCame(ApiError):
@@ -492,13 +496,13 @@ class Client:
         """
         query = urlencode(_pairs(params))
         url = f"{self.host}{path}" + (f"?{query}" if query else "")
-        started = time.monotonic()
         try:
             return self._ask_repeatedly(url, log)
         except _Unreached as unreached:
-            # Where others were answered meanwhile, it is this request alone that fails.
-            heard_nothing = self._heard_at < started
-            if not self._known or not (self._waited_for_return() or heard_nothing):
+            # Where others were answered between its last tries, it is this request alone that fails.
+            failed_at, tried_at = unreached.between
+            alone = failed_at <= self._heard_at <= tried_at
+            if not self._known or not (self._waited_for_return() or not alone):
                 raise ApiError(None, unreached.message) from unreached
         return self._ask_repeatedly(url, log)
 
@@ -517,7 +521,9 @@ class Client:
         """The answer to a GET. Raises _Unreached after several requests in vain, ApiError for a refusal."""
         # Once the server stayed silent through all tries, later requests don't wait for it again.
         pauses = () if self._silent else _PAUSES
+        failed_at = time.monotonic()
         for pause in (*pauses, None):
+            tried_at = time.monotonic()
             try:
                 response = self._ask(url, log)
             except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -527,7 +533,8 @@ class Client:
                     raise _NothingCame(None, _NO_ANSWER) from error
                 if not self._may_ask_again(pause):
                     self._silent = True
-                    raise _Unreached(None, _why_not(error)) from error
+                    raise _Unreached(_why_not(error), (failed_at, tried_at)) from error
+                failed_at = time.monotonic()
                 self._pause(pause)
                 continue
             if response.status < 400:
@@ -598,9 +605,9 @@ class Client:
 
     def _heard_nothing(self, started, error):
         """A request in vain, sent at ``started``: other threads may have heard of the server meanwhile."""
-        self._why_silent = _why_not(error)
         if self._silent_since is None:
             self._silent_since = max(started, self._heard_at)
+            self._why_silent = _why_not(error)
 
 
 def _uid(item):
