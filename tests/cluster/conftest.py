@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 from harness import Audit, Kubectl, Runbook
 from testcluster import Missing
-from testcluster.cluster import GIVEN, Cluster, ForeignCluster, at_kubeconfig, own_cluster
+from testcluster.cluster import (
+    GIVEN,
+    Cluster,
+    ForeignCluster,
+    at_kubeconfig,
+    own_cluster,
+    why_unreachable,
+)
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
@@ -27,11 +34,22 @@ def _lacking(reason: str) -> None:
     pytest.skip(reason)
 
 
+def _given(kubeconfig: Path) -> Cluster | ForeignCluster:
+    """The cluster of a kubeconfig; the session ends where there is none."""
+    found = at_kubeconfig(kubeconfig) or ForeignCluster(kubeconfig)
+    why = "there is no such file"
+    if kubeconfig.is_file():
+        why = why_unreachable(found.kubectl_program, kubeconfig)
+    if why:
+        pytest.exit(f"{GIVEN}={kubeconfig} can't be used: {why}", returncode=2)
+    return found
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster | ForeignCluster]:
     """The cluster of this session."""
     if given := os.environ.get(GIVEN):
-        yield at_kubeconfig(Path(given)) or ForeignCluster(Path(given))
+        yield _given(Path(given))
         return
     try:
         with own_cluster() as made:
@@ -74,7 +92,9 @@ def runbook(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Runbo
 
 @pytest.fixture(scope="session")
 def audit(cluster: Cluster) -> Audit:
-    """What the API server was asked (needs the marker ``ours``)."""
+    """What the API server was asked."""
+    if cluster.without_ours:
+        _lacking(cluster.without_ours)
     return Audit(cluster.control_plane.audit_log)
 
 

@@ -187,8 +187,11 @@ def host_oom_growth(facts, judged):
                 "--speculative-config", "remove", "to see whether the growth belongs to speculative decoding"
             )
         )
+    killed = (
+        "a process of the container" if facts.death.get("kind") == "oom_killed_child" else "the container"
+    )
     return Advice(
-        "The model was serving when the kernel killed the container: host memory grew with requests or time until the limit"
+        f"The model was serving when the kernel killed {killed}: host memory grew with requests or time until the limit"
         + (f" of {show_bytes(facts.memory_limit)}." if facts.memory_limit else "."),
         STEP_EXIT_137,
         recommend,

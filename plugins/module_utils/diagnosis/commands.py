@@ -284,6 +284,19 @@ def _is_previous(container, attempt):
     return attempt < max((item["index"] for item in attempts), default=attempt)
 
 
+# What shows the counters of a cgroup, by its version; where that is unknown, the newer.
+_CGROUP_FILES = {
+    1: ("memory/memory.oom_control", "memory/memory.stat", "cpu/cpu.stat"),
+    2: ("memory.events", "memory.stat", "cpu.stat"),
+}
+
+
+def _cgroup_files(container):
+    versions = [(run.get("cgroup") or {}).get("version") for run in (container or {}).get("attempts") or []]
+    names = _CGROUP_FILES[1 if 1 in versions else 2]
+    return " ".join(f"/sys/fs/cgroup/{name}" for name in names)
+
+
 def checks(pod, container, proofs, source=None, attempt=None):
     """The commands that show the proofs of a finding again, each once.
 
@@ -301,7 +314,7 @@ def checks(pod, container, proofs, source=None, attempt=None):
         "event": f"kubectl{ns} get events --field-selector involvedObject.name={name}",
         "spec": f"kubectl{ns} get pod {name} -o yaml",
         "kernel": _ACTIONS["read_kernel_log"].format(node=pod.get("node") or "NODE"),
-        "cgroup": f"kubectl{ns} exec {name} -c {container['name']} -- cat /sys/fs/cgroup/memory.stat /sys/fs/cgroup/cpu.stat",
+        "cgroup": f"kubectl{ns} exec {name} -c {container['name']} -- cat {_cgroup_files(container)}",
         "node": f"kubectl describe node {pod.get('node') or 'NODE'}",
         "workload": f"kubectl{ns} get {edited_object(pod)} -o yaml",
     }

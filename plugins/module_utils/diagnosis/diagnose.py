@@ -166,7 +166,9 @@ def _finding(facts, judged):
     """A documents.finding of a judged thing: verdict, advice with commands, and what would settle it."""
     verdict, pod, container = judged.verdict, facts.pod, facts.container
     advice = ADVICE[verdict.cause](facts, judged)
-    unseen = unseen_words(facts) if judged.role == "trigger" else None
+    # What never started fails alike each time.
+    started = verdict.cause != "start_error"
+    unseen = unseen_words(facts) if judged.role == "trigger" and started else None
     confidence = "likely" if unseen and verdict.confidence == "certain" else verdict.confidence
     explanation = " ".join(part for part in (advice.explanation, _sentence(verdict.reason), unseen) if part)
     settle = list(advice.settle) + [
@@ -370,10 +372,13 @@ def _agreeing(findings):
 def _allowed(item, refused):
     if item["role"] == "cascade":
         return []
+    names = {name for _target, name, _direction in refused}
     return [
         change
         for change in item["recommend"]
         if (change["target"], change["name"], change["direction"]) not in refused
+        # What needs a refused one beside it isn't possible alone, as a request above its limit.
+        and not names.intersection(change["with"])
     ]
 
 

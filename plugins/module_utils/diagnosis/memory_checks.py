@@ -88,6 +88,7 @@ def _limit_changes(seen, direction, value, why, proof_kind):
             request,
             "the request reserves the memory on the node; about 30 % below the limit is the runbook's rule",
             "rule",
+            with_=["resources.limits.memory"],
         ),
     ]
 
@@ -253,6 +254,8 @@ def memory_ratio(seen):
         return []
     value = to_gi((quantity_bytes(advised_limit(seen)) or limit) * REQUEST_OF_LIMIT)
     asked = show_bytes(request) if request else "nothing"
+    # A request that fits only under the limit that another check advises needs that one too.
+    together = ["resources.limits.memory"] if quantity_bytes(value) > limit else []
     return [
         seen.finding(
             "memory_ratio",
@@ -273,6 +276,7 @@ def memory_ratio(seen):
                     "increase",
                     value,
                     "about 30 % below the limit, as 48Gi under 64Gi",
+                    with_=together,
                 )
             ],
         )

@@ -358,7 +358,35 @@ def start_errors(pod, namespace, node):
         )
         if shown:
             found.append(_start_error(pod, container, shown))
-    return found
+    return found or _never_created(pod)
+
+
+# What a kubelet says again and again of a pod whose containers it can't even create.
+_CREATION_FAILURES = ("FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+
+
+def _never_created(pod):
+    """``start_error`` of a pod that waits for its network, a volume or its sandbox while the kubelet complains."""
+    attempts = [run for item in pod.get("containers") or [] for run in item.get("attempts") or []]
+    if any(run.get("state") != "waiting" for run in attempts):
+        return []
+    complaints = events_of(pod, *_CREATION_FAILURES)
+    if not complaints:
+        return []
+    proof = event_proof(pod, complaints[-1])
+    return [
+        pod_finding(
+            pod,
+            None,
+            "start_error",
+            "trigger",
+            "likely",
+            [proof],
+            "No container of the pod has been created: the kubelet says why. No memory is involved: vLLM has not run.",
+            recommend=[action("fix_spec", proof["text"][:200])],
+            rejected=[_NOT_MEMORY_SETTINGS],
+        )
+    ]
 
 
 def _start_error(pod, container, attempt):

@@ -1098,6 +1098,13 @@ SIGNATURES = (
         source="vllm platforms",
     ),
     _row(
+        "port_in_use",
+        "root",
+        r"\[Errno 98\] (?:error while attempting to bind on address .*)?[Aa]ddress already in use|EADDRINUSE",
+        cause="not_memory_config",
+        source="Linux errno 98; asyncio",
+    ),
+    _row(
         "settings_refused",
         "context",
         r"ValidationError: \d+ validation error",

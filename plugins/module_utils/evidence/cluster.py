@@ -324,8 +324,12 @@ class _Collection:
             if absent_pods.looks_like_engine(raw, names)
             and not (self.engines and absent_pods.is_ordinary(raw))
         ]
+        there = {(place["namespace"], place["name"]) for place in self.engines.values()}
         for raw in telling[:_MAX_NAMED]:
-            self._note_absent(involved(raw).get("name"), raw, "gone with its logs")
+            about = involved(raw)
+            again = (about.get("namespace"), about.get("name")) in there
+            what = "an earlier pod of this name is gone with its logs" if again else "gone with its logs"
+            self._note_absent(about.get("name"), raw, what)
 
     def _note_absent(self, name, raw, what):
         namespace = involved(raw).get("namespace")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,10 @@ def build() -> int:
 
 def up() -> int:
     cluster = standing_cluster()
+    broken = cluster.why_broken() if cluster.folder.exists() else None
+    if broken:
+        print(f"the one in {cluster.folder} is broken ({broken}): taking it down first", file=sys.stderr)
+        cluster.stop()
     if cluster.folder.exists():
         print(f"there is one in {cluster.folder} already (make cluster-down takes it down):", file=sys.stderr)
     else:
@@ -29,9 +34,12 @@ def up() -> int:
         print(f"up after {time.monotonic() - started:.1f} s", file=sys.stderr)
     if cluster.without_kubelet:
         print(f"control plane and fake nodes only: {cluster.without_kubelet}", file=sys.stderr)
-    print(f"export KUBECONFIG={cluster.kubeconfig}")
-    print(f"export PATH={cluster.kubectl_program.parent}:$PATH   # its kubectl")
-    print(f"# make cluster-test uses it with: export {GIVEN}={cluster.kubeconfig}")
+    kubeconfig, programs_folder = (
+        shlex.quote(str(path)) for path in (cluster.kubeconfig, cluster.kubectl_program.parent)
+    )
+    print(f"export KUBECONFIG={kubeconfig}")
+    print(f"export PATH={programs_folder}:$PATH   # its kubectl")
+    print(f"# make cluster-test uses it with: export {GIVEN}={kubeconfig}")
     return 0
 
 
@@ -64,6 +72,9 @@ def main() -> int:
             guard(arguments.folder, arguments.owner)
             return 0
         return {"build": build, "up": up, "down": down}[arguments.command]()
+    except KeyboardInterrupt:
+        print("test cluster: interrupted; what had been started is taken down", file=sys.stderr)
+        return 130
     except (Missing, Failed) as problem:
         print(f"test cluster: {problem}", file=sys.stderr)
         return 1

@@ -9,6 +9,7 @@ import json
 import os
 import select
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -62,12 +63,14 @@ class Cluster:
     def start(self, owner: int | None = None) -> None:
         """Start everything that this machine allows, in an empty folder.
 
-        owner: the pid with whose end, however it ends, the cluster is taken down; None keeps it until ``stop``.
+        owner: the pid with whose end, however it ends, the cluster is taken down; None keeps it until ``stop``, once
+        it is up (while it starts, this process is its owner).
         Raises Missing, Failed; what was started until then has been taken down.
         """
         if len(str(self.folder)) > _LONGEST_FOLDER:
             raise Failed(
-                f"{self.folder} is too long a name for a cluster's folder; set TMPDIR to a short one."
+                f"{self.folder} is too long a name for a cluster's folder (sockets lie in it): it may have "
+                f"{_LONGEST_FOLDER} characters; set TMPDIR to a shorter folder."
             )
         kubernetes = programs.build(programs.KUBERNETES).parent
         kwok = programs.build(programs.KWOK)
@@ -75,11 +78,8 @@ class Cluster:
         engine = None if without else programs.build(programs.ENGINE)
         metrics_server = None if without else programs.build(programs.METRICS_SERVER)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._settings.write_text(
-            json.dumps({"programs": str(kubernetes), "without_kubelet": without, "owner": owner})
-        )
-        if owner is not None:
-            self._start_guard(owner)
+        self._settings.write_text(json.dumps({"programs": str(kubernetes), "without_kubelet": without}))
+        self._start_guard(owner or os.getpid())
         try:
             address = node_address()
             self.control_plane.start(address)
@@ -88,9 +88,20 @@ class Cluster:
                 image.write_archive(self.folder / "images.tar", host_programs().busybox, engine)
                 self.add_node(NodeSettings("gpu-node-1"))
                 metrics.start(self.folder, metrics_server, self.control_plane, self.processes, address)
-        except BaseException:
-            self.stop(keep_logs=True)
+        except BaseException as problem:
+            self.stop(keep_logs=isinstance(problem, Failed))
             raise
+        if owner is None:
+            self.processes.stop("guard")
+
+    def why_broken(self) -> str | None:
+        """What of it doesn't run or answer, or None where all of it does."""
+        if not self._settings.exists() or not self.kubeconfig.exists():
+            return "it was never up"
+        ended = [name for name in self.processes.known() if name != "guard" and not self.processes.runs(name)]
+        if ended:
+            return f"{', '.join(ended)} ended"
+        return why_unreachable(self.kubectl_program, self.kubeconfig)
 
     def add_node(self, settings: NodeSettings) -> Node:
         """A further node whose containers really run."""
@@ -108,8 +119,6 @@ class Cluster:
 
         keep_logs: copy the processes' outputs to where they can be read afterwards.
         """
-        if self.processes.pid("guard") != os.getpid():
-            self.processes.stop("guard")
         for name in ("metrics-server", "kwok", "kube-scheduler", "kube-controller-manager"):
             self.processes.stop(name)
         for node in self.nodes():
@@ -124,6 +133,9 @@ class Cluster:
             for log in self.folder.glob("*.log"):
                 shutil.copy(log, kept)
             print(f"test cluster: the logs of the start that failed are in {kept}", file=sys.stderr)
+        # Last, so that it goes on with what an interrupted stop leaves.
+        if self.processes.pid("guard") != os.getpid():
+            self.processes.stop("guard")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def left(self) -> dict[str, list]:
@@ -156,7 +168,7 @@ class Cluster:
 class ForeignCluster:
     """Somebody's cluster, used as it is: its nodes lack the test image, its processes are none of ours."""
 
-    without_kubelet = "the nodes of this cluster haven't got the test image"
+    without_kubelet = "it can't be known whether the nodes of this cluster have the test image"
     without_ours = "the processes and the audit log of this cluster are out of reach"
 
     def __init__(self, kubeconfig: Path):
@@ -165,6 +177,17 @@ class ForeignCluster:
     @property
     def kubectl_program(self) -> Path:
         return programs.build(programs.KUBERNETES).parent / "kubectl"
+
+
+def why_unreachable(kubectl: Path, kubeconfig: Path) -> str | None:
+    """Why the API server of a kubeconfig isn't ready, or None where it is."""
+    asked = subprocess.run(
+        [kubectl, f"--kubeconfig={kubeconfig}", "--request-timeout=10s", "get", "--raw", "/readyz"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return None if asked.returncode == 0 else asked.stderr.strip().splitlines()[-1]
 
 
 def _why_no_kubelet() -> str | None:

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 # kubelet puts a link here for each container, wherever its logs are.
 _LOG_LINKS = Path("/var/log/containers")
+# A shim's socket is there, whatever containerd's folders are; it goes with the shim, unless that is killed.
+_SHIM_SOCKETS = "/run/containerd/s/"
 
 
 def processes(folder: Path) -> dict[int, str]:
@@ -34,7 +38,8 @@ def processes(folder: Path) -> dict[int, str]:
 
 def mounts(folder: Path) -> list[Path]:
     """Mount points below ``folder``, the inner ones first."""
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [line.split()[4].replace("\\040", " ") for line in lines]
     return sorted((Path(point) for point in points if point.startswith(f"{folder}/")), reverse=True)
 
 
@@ -49,8 +54,22 @@ def log_links(folder: Path) -> list[Path]:
     ]
 
 
+def _shim_sockets(pids: Iterable[int]) -> list[Path]:
+    """The sockets of containerd's shims among these processes: they lie in one folder for all clusters."""
+    inodes = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for handle in Path(f"/proc/{pid}/fd").iterdir():
+                inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(handle)))
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return [
+        Path(row[7]) for row in rows if len(row) > 7 and row[6] in inodes and row[7].startswith(_SHIM_SOCKETS)
+    ]
+
+
 def remove(folder: Path) -> None:
     """Kill, unmount and unlink what the functions above find."""
+    sockets = _shim_sockets(processes(folder))
     end = time.monotonic() + 10
     while (left := processes(folder)) and time.monotonic() < end:
         for pid in left:
@@ -59,5 +78,5 @@ def remove(folder: Path) -> None:
         time.sleep(0.05)
     for point in mounts(folder):
         subprocess.run(["umount", "-l", point], capture_output=True, check=False)
-    for link in log_links(folder):
-        link.unlink(missing_ok=True)
+    for path in [*log_links(folder), *sockets]:
+        path.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import workplace
 from . import HOME, Failed, Missing
 
 KUBERNETES_VERSION = "1.34.3"
+_OLDEST_GO = (1, 24)
 _MAJOR, _MINOR, _PATCH = KUBERNETES_VERSION.split(".")
 
 
@@ -100,17 +102,27 @@ def go_environment() -> dict[str, str]:
 def go() -> str:
     """Where Go is. Raises Missing."""
     found = shutil.which("go")
-    if not found:
-        raise Missing("Go 1.24 or newer isn't on PATH; the test cluster's programs are built with it.")
+    said = (
+        subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True, check=False)
+        if found
+        else None
+    )
+    version = re.match(r"go(\d+)\.(\d+)", said.stdout) if said else None
+    if not version or tuple(map(int, version.groups())) < _OLDEST_GO:
+        there = f"{found} is {said.stdout.strip()}" if version else "it isn't on PATH"
+        raise Missing(
+            f"Go {'.'.join(map(str, _OLDEST_GO))} or newer builds the test cluster's programs; {there}."
+        )
     return found
 
 
 def _go_build(program: Program, sources: Path, file: Path) -> None:
+    compiler = go()
     print(f"building {program.folder} (once; minutes on a cold cache) ...", flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.unfinished")
     built = subprocess.run(
-        [go(), "build", "-trimpath", "-ldflags", program.ldflags, "-o", unfinished, program.package],
+        [compiler, "build", "-trimpath", "-ldflags", program.ldflags, "-o", unfinished, program.package],
         cwd=sources,
         env=go_environment(),
         capture_output=True,

@@ -132,3 +132,57 @@ def test_a_straggling_line_of_the_start_does_not_undo_serving():
     pod = pod_with([attempt(reason="OOMKilled", exit_code=137, log=log)], limits={"memory": "64Gi"})
     verdict, _findings = verdict_of(pod)
     assert (verdict["cause"], verdict["phase"]) == ("host_oom_growth", "serving")
+
+
+def created_never(reason, message):
+    event = documents.event(reason, message, "Warning", "Pod/vllm-0", last_at=NOW)
+    waiting = attempt(0, "waiting", reason="ContainerCreating")
+    return pod_with([waiting], pod_phase="Pending", events=[event])
+
+
+def test_a_pod_whose_sandbox_cannot_be_made_never_started():
+    words = 'failed to setup network for sandbox "9f1": failed to find network info'
+    verdict, findings = verdict_of(created_never("FailedCreatePodSandBox", words))
+    assert (verdict["cause"], verdict["is_memory"]) == ("start_error", False)
+    assert words in findings[0]["evidence"][0]["text"]
+
+
+def test_a_pod_that_is_being_created_without_complaints_is_left_alone():
+    verdict, _findings = verdict_of(created_never("Pulled", "Container image is already present"))
+    assert verdict["cause"] is None
+
+
+def test_a_container_that_never_starts_hides_nothing_and_raises_no_request_above_its_limit():
+    message = 'failed to create containerd task: exec: "--model": executable file not found in $PATH'
+    broken = attempt(2, reason="StartError", exit_code=128, message=message)
+    pod = pod_with(
+        [broken], limits={"memory": "300Mi"}, settings={"model": "meta-llama/Llama-3.1-8B-Instruct"}
+    )
+    pod["containers"][0].update(
+        restart_count=3, resources={"requests": {"memory": "32Mi"}, "limits": {"memory": "300Mi"}}
+    )
+    _verdict, findings = verdict_of(pod)
+    assert findings[0]["cause"] == "start_error"
+    assert "Not seen" not in findings[0]["explanation"]
+    changed = {change["name"] for item in findings for change in item["recommend"]}
+    assert not changed & {"resources.limits.memory", "resources.requests.memory"}
+
+
+def test_a_port_in_use_is_no_memory():
+    line = "OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use"
+    pod = pod_with([attempt(reason="Error", exit_code=1, log=excerpt([line]))])
+    verdict, _findings = verdict_of(pod)
+    assert (verdict["cause"], verdict["is_memory"]) == ("not_memory_config", False)
+
+
+@pytest.mark.parametrize(
+    ("version", "file"), [(1, "memory/memory.oom_control"), (2, "memory.events"), (None, "memory.events")]
+)
+def test_the_counters_are_shown_where_that_cgroup_version_has_them(version, file):
+    counters = documents.cgroup(version)
+    counters["memory"]["oom_kills"] = 1
+    running = attempt(
+        state="running", started_at=STARTED, log=quiet("Application startup complete."), cgroup=counters
+    )
+    _verdict, findings = verdict_of(pod_with([running], limits={"memory": "64Gi"}))
+    assert any(f"cat /sys/fs/cgroup/{file} " in command for command in findings[0]["check"])
