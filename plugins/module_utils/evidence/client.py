@@ -605,9 +605,13 @@ class Client:
 
     def _heard_nothing(self, started, error):
         """A request in vain, sent at ``started``: other threads may have heard of the server meanwhile."""
+        why = _why_not(error)
         if self._silent_since is None:
             self._silent_since = max(started, self._heard_at)
-            self._why_silent = _why_not(error)
+            self._why_silent = why
+        # The newest reason, but a refusal tells more than that nothing came.
+        elif why != _NO_ANSWER:
+            self._why_silent = why
 
 
 def _uid(item):
