@@ -1,0 +1,256 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a model is made of, from its Hugging Face ``config.json``.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from .attention_kinds import attention_of_layers
+from .config_fields import first, integer, note, positive
+from .encoder_towers import encoder_towers
+from .mlp_kinds import mlp_of_layers
+
+# Sections that hold the language model of a model with several towers, outermost first.
+_TEXT_SECTIONS = ("thinker_config", "text_config", "llm_config", "language_config", "language_model")
+_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
+
+# Families whose embedding is tied unless the config says otherwise (their classes' default).
+_TIED_BY_DEFAULT = (
+    "gemma",
+    "cohere",
+    "gpt2",
+    "opt",
+    "bloom",
+    "falcon",
+    "mpt",
+    "granitemoeshared",
+    "t5",
+    "whisper",
+)
+
+
+class ConfigError(ValueError):
+    """The config describes no model that could be sized; the text says what is missing."""
+
+
+def architecture(config):
+    """A plain description of the model of ``config`` (the dict of a config.json).
+
+    Returns::
+
+        {model_type, architectures, hidden_size, vocab_size, max_position_embeddings, dtype,
+         tied: whether lm_head is the embedding,
+         layers: [{count, attention, mlp}],    # runs of equal layers, in order
+         encoders: [{kind, parameters, layers, hidden_size, intermediate_size}],
+         draft: {kind, layers, attention, mlp} or None,       # in-checkpoint MTP modules
+         embeddings_per_layer: width or None,                 # Gemma 3n and 4
+         rope: [{positions, width}],                          # tables of cosines, one per kind of layer
+         pooling: True for models without lm_head,
+         quantization: quantization_config or None,
+         assumptions: [sentence]}
+
+    attention: ``None`` or ``{kind, ...}``. kind and its further keys:
+
+    - full, sliding, chunked, encoder, cross: heads, kv_heads, head_size, head_size_v; sliding: window; chunked:
+      chunk; cross: tokens (of the encoder); gate (queries carry an output gate), bias (of qkv, of the output),
+      norms (per-head norms), k_is_v (no own value projection), kv_from (layers back whose KV it uses).
+    - mla: heads, q_lora_rank, kv_lora_rank, qk_nope, qk_rope, v_head, indexer {heads, head_size, own} or None.
+    - compressed: DeepSeek-V4: as mla with ratio (0: window only), window, head_size, indexer.
+    - mamba1, mamba2, gated_delta_net, kda, lightning, short_conv: the sizes of their state and projections;
+      state_dtype (bytes) where the config fixes it.
+    - parallel: a list ``branches`` of the above that run side by side (Falcon-H1).
+
+    mlp: ``None`` or ``{kind: dense, width, gated, bias}`` or ``{kind: moe, experts, width, active, gated, bias,
+    shared: width, dense: width}`` (dense: an MLP beside the experts, Gemma 4). Sizes in elements; nothing is rounded.
+
+    A family that isn't known is read by its fields as a GQA transformer; each such step is a sentence in
+    ``assumptions``. Raises ConfigError when there is no layer count or no hidden size.
+    """
+    if not isinstance(config, dict):
+        raise ConfigError("a model config is a JSON object")
+    assumptions: list[str] = []
+    text = _text_config(config)
+    architectures = list(config.get("architectures") or text.get("architectures") or [])
+    model_type = str(text.get("model_type") or config.get("model_type") or "").lower()
+    outer_type = str(config.get("model_type") or model_type).lower()
+    hidden = positive(text, "hidden_size", "n_embd", "d_model", "dim", "model_dim")
+    layers = _layer_count(text)
+    if not layers:
+        raise ConfigError("the config names no number of layers (num_hidden_layers)")
+    if not hidden:
+        raise ConfigError("the config names no hidden size (hidden_size)")
+    vocabulary = positive(text, "vocab_size", "padded_vocab_size") or positive(config, "vocab_size")
+    if not vocabulary:
+        vocabulary = 0
+        note(assumptions, "vocab_size isn't in the config: embeddings aren't counted")
+    if not model_type:
+        note(
+            assumptions, "model_type isn't in the config: read as a transformer with grouped-query attention"
+        )
+    attentions = attention_of_layers(text, model_type, layers, hidden, assumptions)
+    mlps = mlp_of_layers(text, model_type, layers, hidden, assumptions)
+    arch = {
+        "model_type": model_type,
+        "outer_type": outer_type,
+        "architectures": architectures,
+        "hidden_size": hidden,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": _max_positions(text, config),
+        "dtype": _dtype(config, text),
+        "tied": _tied(config, text, model_type),
+        "layers": _runs(attentions, mlps),
+        "encoders": encoder_towers(config, text, outer_type, architectures, hidden, assumptions),
+        "draft": _draft(text, model_type, attentions, mlps),
+        "embeddings_per_layer": integer(text, "hidden_size_per_layer_input") or None,
+        "rope": _rope_tables(text, outer_type, attentions),
+        "pooling": _is_pooling(architectures),
+        "quantization": config.get("quantization_config") or text.get("quantization_config") or None,
+        "assumptions": assumptions,
+    }
+    return arch
+
+
+def layer_list(arch):
+    """The layers of ``arch``, one entry per layer: ``[{attention, mlp}]``."""
+    return [
+        {"attention": run["attention"], "mlp": run["mlp"]}
+        for run in arch["layers"]
+        for _index in range(run["count"])
+    ]
+
+
+def dtype_bytes(name):
+    """Bytes of one element of a torch dtype's name; ``auto`` and None count as 16 bits."""
+    return _DTYPES.get(str(name or "auto").replace("torch.", ""), 2)
+
+
+def _text_config(config):
+    for name in _TEXT_SECTIONS:
+        section = config.get(name)
+        if isinstance(section, dict) and section:
+            inner = _text_config(section)
+            if _layer_count(inner):
+                merged = dict(inner)
+                # A section may leave to the outer config what both share.
+                for key in ("vocab_size", "torch_dtype", "dtype"):
+                    if merged.get(key) is None and config.get(key) is not None:
+                        merged[key] = config[key]
+                return merged
+    return config
+
+
+def _layer_count(text):
+    count = positive(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+    if count:
+        return count
+    for key in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
+        if text.get(key):
+            return len(text[key])
+    return None
+
+
+def _max_positions(text, config):
+    keys = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+    keys += ("n_ctx", "model_max_length", "max_target_positions")
+    return positive(text, *keys) or positive(config, *keys)
+
+
+def _dtype(config, text):
+    for section in (text, config):
+        name = first(section, "dtype", "torch_dtype")
+        if isinstance(name, str) and name:
+            return name.replace("torch.", "")
+    return "bfloat16"
+
+
+def _tied(config, text, model_type):
+    for section in (text, config):
+        if section.get("tie_word_embeddings") is not None:
+            return bool(section["tie_word_embeddings"])
+    return model_type.startswith(_TIED_BY_DEFAULT)
+
+
+def _is_pooling(architectures):
+    names = " ".join(architectures)
+    return bool(names) and not any(
+        word in names
+        for word in ("CausalLM", "ConditionalGeneration", "LMHead", "ForGeneration", "VL", "Chat")
+    )
+
+
+def _runs(attentions, mlps):
+    runs: list[dict] = []
+    for attention, mlp in zip(attentions, mlps):
+        if runs and runs[-1]["attention"] == attention and runs[-1]["mlp"] == mlp:
+            runs[-1]["count"] += 1
+        else:
+            runs.append({"count": 1, "attention": attention, "mlp": mlp})
+    return runs
+
+
+def _draft(text, model_type, attentions, mlps):
+    """The multi-token-prediction modules of the checkpoint: each is one more layer of the full-attention kind."""
+    count = integer(
+        text, "num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers"
+    )
+    if not count:
+        return None
+    kinds = ("full", "mla", "compressed")
+    last = max((i for i, item in enumerate(attentions) if item and item["kind"] in kinds), default=None)
+    if last is None:
+        return None
+    attention = attentions[last]
+    if attention["kind"] == "compressed":
+        attention = dict(attention, ratio=0, indexer=None)
+    return {"kind": "mtp", "layers": count, "attention": attention, "mlp": mlps[-1] or mlps[last]}
+
+
+def _rope_tables(text, outer_type, attentions):
+    """Tables of cosines and sines that vLLM keeps on every rank: ``[{positions, width}]``."""
+    positions = positive(text, "max_position_embeddings", "max_seq_len", "n_positions", "seq_length")
+    if not positions or not any(item and item["kind"] in _ROTARY for item in attentions):
+        return []
+    parameters = text.get("rope_parameters") or {}
+    scaling = text.get("rope_scaling") or parameters or {}
+    if not isinstance(scaling, dict):
+        scaling = {}
+    kind = scaling.get("rope_type") or scaling.get("type")
+    if kind in ("yarn", "deepseek_yarn") and scaling.get("factor"):
+        original = scaling.get("original_max_position_embeddings") or positions
+        positions = max(positions, int(original * scaling["factor"]))
+    # Multi-dimensional positions (images, video) keep four times as many.
+    if outer_type in _MROPE or "mrope_section" in scaling:
+        positions *= 4
+    fraction = first(text, "partial_rotary_factor", "rotary_pct", "rope_pct") or scaling.get(
+        "partial_rotary_factor"
+    )
+    if fraction is None:
+        fraction = 0.25 if outer_type.startswith(("qwen3_5", "qwen3_next")) else 1.0
+    widths: list[int] = []
+    for item in attentions:
+        if not item or item["kind"] not in _ROTARY:
+            continue
+        width = (
+            item["qk_rope"] if item["kind"] in ("mla", "compressed") else int(item["head_size"] * fraction)
+        )
+        local = item["kind"] if outer_type.startswith(_TWO_ROPES) else ""
+        if (width, local) not in widths:
+            widths.append((width, local))
+    return [{"positions": positions, "width": width} for width, _local in widths if width]
+
+
+_ROTARY = ("full", "sliding", "chunked", "mla", "compressed")
+_MROPE = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen2_5_omni",
+    "glm4v",
+)
+# Families with one rotary base for window layers and another for global ones.
+_TWO_ROPES = ("gemma3", "gemma4", "modernbert")

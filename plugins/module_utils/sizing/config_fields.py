@@ -1,0 +1,53 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading the fields of a model's config: many families have many names for one thing.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+
+def first(section, *keys):
+    """The first of ``keys`` that is set (not None), or None."""
+    for key in keys:
+        if section.get(key) is not None:
+            return section[key]
+    return None
+
+
+def integer(section, *keys):
+    """The first of ``keys`` that is a whole number (not a bool), or None."""
+    for key in keys:
+        value = section.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    return None
+
+
+def positive(section, *keys):
+    """The first of ``keys`` that is a whole number above zero, or None."""
+    for key in keys:
+        value = integer(section, key)
+        if value is not None and value > 0:
+            return value
+    return None
+
+
+def of_layer(section, index, *keys):
+    """As ``positive``, where the value may also be a list with one entry a layer."""
+    for key in keys:
+        value = section.get(key)
+        if isinstance(value, list):
+            value = value[index] if index < len(value) else None
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def note(assumptions, sentence):
+    """Adds a sentence once."""
+    if sentence not in assumptions:
+        assumptions.append(sentence)
