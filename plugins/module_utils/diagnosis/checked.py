@@ -7,41 +7,20 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import math
 import re
 
 from ..documents import proof
 from ..engine.versions import parse_version
-from ..quantities import GIB, quantity_bytes, quantity_cores
+from ..quantities import quantity_bytes, quantity_cores
+from ..sizing import host
 from ..sizing.model_names import parameters_in_billions
 from .death_scene import spec_known
 from .pod_findings import pod_finding
-
-# The runbook's table: total parameters in billions -> memory LIMIT from, to, in GiB. Between rows it is
-# linear, outside of them only the mechanism speaks (design, rule 7).
-MEMORY_LIMITS = ((8.0, 16.0, 24.0), (13.0, 24.0, 32.0), (70.0, 48.0, 64.0))
-# A Python process with torch and CUDA: 1 to 3 GiB resident, part of it shared (vllm-memory 8.1).
-PROCESS = (1 * GIB, 3 * GIB)
-BF16 = 2
 
 
 def option(name):
     """A setting's name as vLLM's command line has it: ``cpu_offload_gb`` -> ``--cpu-offload-gb``."""
     return "--" + name.replace("_", "-")
-
-
-def table_bounds(parameters):
-    """``(lower, upper)`` bytes of the memory limit by the runbook's table, or None outside of it.
-
-    parameters: total parameters in billions. Linear between the rows.
-    """
-    if parameters is None or not MEMORY_LIMITS[0][0] <= parameters <= MEMORY_LIMITS[-1][0]:
-        return None
-    for (small, low0, high0), (large, low1, high1) in zip(MEMORY_LIMITS, MEMORY_LIMITS[1:]):
-        if small <= parameters <= large:
-            part = (parameters - small) / (large - small)
-            return (int((low0 + part * (low1 - low0)) * GIB), int((high0 + part * (high1 - high0)) * GIB))
-    return None
 
 
 class Checked:
@@ -59,7 +38,7 @@ class Checked:
         self.requests, self.limits = resources.get("requests") or {}, resources.get("limits") or {}
         self.pod_limits = whole.get("limits") or {}
         self.parameters = parameters_in_billions(self.setting("model"))
-        self.table_bounds = table_bounds(self.parameters)
+        self.table_bounds = host.table_bounds(self.parameters)
 
     def setting(self, name):
         return ((self.container.get("settings") or {}).get(name) or {}).get("value")
@@ -120,37 +99,22 @@ class Checked:
         return None
 
     @property
-    def is_v0(self):
-        """V0 up to 0.7.3, up to 0.10.2 where asked for (vllm-memory 0.2); None if the version isn't known."""
-        if self.version is None:
-            return None
-        if self.version < (0, 8):
-            return str(self.env("VLLM_USE_V1") or "0") != "1"
-        return self.version < (0, 11) and str(self.env("VLLM_USE_V1") or "") == "0"
+    def told(self):
+        """The settings, and the environment variables that are none, as sizing reads them."""
+        env = {item.get("name"): item.get("value") for item in self.container.get("env") or []}
+        return host.Told({**env, **(self.container.get("settings") or {})})
 
     @property
     def pools(self):
         """Host memory that the settings take for certain: ``(what, at least, at most)`` (vllm-memory 8.3)."""
-        found = []
-        offload = self.number("cpu_offload_gb")
-        if offload and self.given("cpu_offload_gb") is not None:
-            found.append(("cpu_offload_gb", int(offload * GIB * self.ranks)))
-        if self.is_v0 and self.number("swap_space") is not None:
-            found.append(("swap_space", int(self.number("swap_space") * GIB * self.ranks)))
-        offloading = self.number("kv_offloading_size")
-        if offloading and self.given("kv_offloading_size") is not None:
-            found.append(("kv_offloading_size", int(offloading * GIB)))
-        cache = self.number("mm_processor_cache_gb")
-        if cache and self.given("mm_processor_cache_gb") is not None:
-            copies = (self.number("api_server_count", 1) or 1) + (self.number("data_parallel_size", 1) or 1)
-            found.append(("mm_processor_cache_gb", int(cache * GIB * copies)))
+        found = [(item["name"], item["bytes"]) for item in host.pools(self.told, self.version, self.ranks)]
         asleep = self.sleeping_weights
         if asleep:
             found.append(("enable_sleep_mode", asleep))
         pools = [(what, size, size) for what, size in found if size > 0]
-        extra = self.ranks - usual_ranks(self.parameters)
+        extra = self.ranks - host.usual_ranks(self.parameters)
         if extra > 0:
-            pools.append((f"{extra} more worker processes", extra * PROCESS[0], extra * PROCESS[1]))
+            pools.append((f"{extra} more worker processes", extra * host.PROCESS[0], extra * host.PROCESS[1]))
         return pools
 
     @property
@@ -203,10 +167,3 @@ class Checked:
         return pod_finding(
             self.pod, self.container, cause, role, confidence, proofs, explanation, runbook=step, **more
         )
-
-
-def usual_ranks(parameters):
-    """How many workers a model of that size has on 80 GB cards in bf16; the table counts those in."""
-    if parameters is None:
-        return 1
-    return max(1, math.ceil(parameters * BF16 / 75.0))

@@ -10,10 +10,9 @@ from __future__ import annotations
 from ..documents import change, proof
 from ..engine.versions import in_range
 from ..quantities import GIB, quantity_bytes, show_bytes, to_gi
-from .checked import BF16, PROCESS, option
+from ..sizing.host import BF16, PROCESS, REQUEST_OF_LIMIT
+from .checked import option
 
-# The runbook's example is a request of 48Gi under a limit of 64Gi.
-REQUEST_OF_LIMIT = 0.75
 # Above this the pod is placed on a node that need not have what the limit promises.
 FAR_RATIO = 1.5
 

@@ -8,45 +8,11 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..documents import change
-from ..quantities import GIB, MIB, quantity_bytes, show_bytes, to_gi
+from ..quantities import quantity_bytes, show_bytes, to_gi
+from ..sizing.host import EXAMPLE_SHM, RUNTIME_SHM, shm_need, shm_users
 from .memory_checks import advised_limit, demand
 
-# containerd's and CRI-O's tmpfs at /dev/shm, one for the pod (kubernetes-gpu-facts 4.5).
-RUNTIME_SHM = 64 * MIB
-EXAMPLE_SHM = 2 * GIB  # vLLM's own Kubernetes page (vllm-memory 8.4)
-
 _STEP_SHM = "/dev/shm: large enough for the parallel size, and counted in the memory limit"
-
-
-def shm_need(version, ranks):
-    """``(largest single buffer, all of them)`` in bytes that one engine's processes put into /dev/shm.
-
-    vllm-memory 8.2: a ring from the engine core to the workers, from 0.11 on (V1 before: smaller) a response
-    ring for each worker, the tensor parallel group's broadcaster, and NCCL's segments where there is no peer
-    access. An unknown version counts as the newest. One rank needs none of it.
-    """
-    if ranks < 2:
-        return 0, 0
-    ring = 100 * MIB if version is not None and version < (0, 9, 1) else 160 * MIB
-    response = 240 * MIB
-    if version is not None and version < (0, 11):
-        response = 0 if version < (0, 8) else 100 * MIB
-    nccl = 33 * MIB
-    return max(ring, response), ring + ranks * (response + nccl) + 24 * MIB
-
-
-def _shm_users(seen):
-    """What else the settings put into /dev/shm: ``(option, bytes)``."""
-    found = []
-    version = seen.version
-    if str(seen.given("mm_processor_cache_type")) == "shm":
-        found.append(("mm_processor_cache_gb", int((seen.number("mm_processor_cache_gb", 4) or 4) * GIB)))
-    if str(seen.given("enable_shm_tensor_arena")).lower() in ("true", "1"):
-        found.append(("enable_shm_tensor_arena", 2 * GIB))
-    offload = seen.number("kv_offloading_size")
-    if offload and seen.given("kv_offloading_size") is not None and (version is None or version >= (0, 27)):
-        found.append(("kv_offloading_size", int(offload * GIB)))
-    return found
 
 
 def _shm_size(seen):
@@ -66,7 +32,7 @@ def shm_small(seen):
     size, words = _shm_size(seen)
     if size is None or not seen.spec_known:
         return []
-    users = _shm_users(seen)
+    users = shm_users(seen.told, seen.version)
     single, total = shm_need(seen.version, seen.ranks)
     need = total + sum(bytes_ for _name, bytes_ in users)
     largest = max([single] + [bytes_ for _name, bytes_ in users])

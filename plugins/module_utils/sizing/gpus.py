@@ -406,7 +406,7 @@ PRODUCTS: tuple[Product, ...] = (
     Product(
         "Jetson AGX Thor",
         r"(?:jetson )?(?:agx )?thor",
-        125747,
+        125748,
         122.8,
         0.2,
         (11, 0),

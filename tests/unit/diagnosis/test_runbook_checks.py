@@ -14,8 +14,8 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import 
     cpu_checks,
     headroom_checks,
     runbook_checks,
-    shm_checks,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing import host
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -95,18 +95,18 @@ def test_a_container_that_is_no_engine_is_not_checked():
     [(8, 16, 24), (13, 24, 32), (70, 48, 64), (10.5, 20, 28), (41.5, 36, 48)],
 )
 def test_the_runbooks_table(billions, low, high):
-    assert checked.table_bounds(billions) == (low * GIB, high * GIB)
+    assert host.table_bounds(billions) == (low * GIB, high * GIB)
 
 
 @pytest.mark.parametrize("billions", [None, 0.5, 7.9, 70.1, 671])
 def test_outside_the_table_it_says_nothing(billions):
-    assert checked.table_bounds(billions) is None
+    assert host.table_bounds(billions) is None
 
 
 @given(st.floats(8, 70), st.floats(8, 70))
 def test_a_larger_model_never_needs_less(one, other):
     smaller, larger = sorted((one, other))
-    low, high = checked.table_bounds(smaller), checked.table_bounds(larger)
+    low, high = host.table_bounds(smaller), host.table_bounds(larger)
     assert low[0] <= high[0]
     assert low[1] <= high[1]
     assert low[0] < low[1]
@@ -524,7 +524,7 @@ BIG_SHM = {
     ],
 )
 def test_what_an_engine_puts_into_shm(version, ranks, single, total):
-    assert shm_checks.shm_need(version, ranks) == (single * MIB, total * MIB)
+    assert host.shm_need(version, ranks) == (single * MIB, total * MIB)
 
 
 def shm(size=None, medium="Memory", mounted="/dev/shm", host_ipc=False):
