@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..documents import change, proof
 from ..engine.versions import in_range
 from ..quantities import GIB, quantity_bytes, show_bytes, to_gi
-from ..sizing.host import BF16, PROCESS, REQUEST_OF_LIMIT
+from ..sizing.host import BF16, PROCESS, REQUEST_OF_LIMIT, cpu_kv_bytes
 from .checked import option
 
 # Above this the pod is placed on a node that need not have what the limit promises.
@@ -45,22 +45,11 @@ def _cpu_backend_demand(seen):
     if seen.parameters is None:
         return None
     weights = int(seen.parameters * 1e9 * BF16)
-    space = _kv_space(seen)
+    space = cpu_kv_bytes(seen.told, seen.version)
     lower = weights + space + PROCESS[0]
     parts = (("weights in bf16", weights), ("KV cache", space), ("process", PROCESS[0]))
     words = " + ".join(f"{show_bytes(size)} {what}" for what, size in parts)
     return lower, lower + 2 * PROCESS[1], words
-
-
-def _kv_space(seen):
-    """Bytes of VLLM_CPU_KVCACHE_SPACE; 4 GiB up to 0.12 when unset, later it fits itself to what it sees."""
-    try:
-        size = float(seen.env("VLLM_CPU_KVCACHE_SPACE"))
-    except (TypeError, ValueError):
-        size = 0.0
-    if not size and seen.version is not None and seen.version < (0, 13):
-        size = 4.0
-    return int(size * GIB)
 
 
 def _recommended_limit(seen, upper):
@@ -157,7 +146,7 @@ def memory_limit_low(seen):
         for name, size, _most in seen.pools
         if name in ("cpu_offload_gb", "swap_space", "kv_offloading_size", "mm_processor_cache_gb")
     )
-    if seen.on_cpu and _kv_space(seen):
+    if seen.on_cpu and cpu_kv_bytes(seen.told, seen.version):
         changes.append(
             change(
                 "env",

@@ -233,7 +233,7 @@ def _image_cache(told, version):
     if str(told.given("mm_processor_cache_type")) == "shm":
         size = told.number("mm_processor_cache_gb", 4.0)
         return [_segment("mm_processor_cache_gb", size * GIB, "shm", _SERVING, "one shared cache of images")]
-    copies = int(told.number("api_server_count", 1) or 1) + int(told.number("data_parallel_size", 1) or 1)
+    copies = _count(told, "api_server_count") + _count(told, "data_parallel_size")
     why = f"{size} GiB in each of {copies} processes (API servers and data parallel ranks)"
     return [_segment("mm_processor_cache_gb", (size or 0) * GIB * copies, "anonymous", _SERVING, why)]
 
@@ -364,22 +364,47 @@ def _streamed(told, version, ranks, model):
 # The parts that every engine has.
 
 
-def _processes(told, ranks):
-    """API servers, engine cores and workers; a single worker lives inside its engine core (vllm-memory 8.1)."""
+class _Layout:
+    """The processes of one pod: API servers, engine cores, and workers (vllm-memory 8.1).
+
+    ranks: worker processes of this pod; a core's only worker lives inside of it. cores: data parallel ranks of
+    this pod, each with its own engine core.
+    """
+
+    def __init__(self, told, ranks):
+        self.servers = _count(told, "api_server_count")
+        parallel = "data_parallel_size"
+        cores = _count(
+            told, "data_parallel_size_local" if told.value("data_parallel_size_local") else parallel
+        )
+        self.ranks = ranks or cores * _count(told, "tensor_parallel_size") * _count(
+            told, "pipeline_parallel_size"
+        )
+        self.cores = min(cores, self.ranks)
+        self.ranks_of_a_core = -(-self.ranks // self.cores)
+
+    def more_than_usual(self, parameters):
+        """How many processes it has beyond what a model of that size usually has."""
+        cores = self.cores - 1 if self.ranks_of_a_core > 1 else 0
+        return self.ranks - usual_ranks(parameters) + self.servers - 1 + cores
+
+
+def _count(told, name):
+    return max(1, int(told.number(name, 1)))
+
+
+def _processes(layout):
     each, error = sum(PROCESS) // 2, (PROCESS[1] - PROCESS[0]) // 2
-    servers = int(told.number("api_server_count", 1) or 1)
-    cores = int(told.number("data_parallel_size_local", 1) or 1)
-    rows = [("api_server", servers, "API server"), ("engine_core", cores, "engine core")]
-    if ranks > 1:
-        rows.append(("workers", ranks, "worker, one a rank"))
+    rows = [("api_server", layout.servers, "API server"), ("engine_core", layout.cores, "engine core")]
+    if layout.ranks_of_a_core > 1:
+        rows.append(("workers", layout.ranks, "worker, one a rank"))
     return [
         _segment(name, count * each, "anonymous", _ALWAYS, f"{count} x {what}", count * error)
         for name, count, what in rows
     ]
 
 
-def _common(told, ranks):
-    servers = int(told.number("api_server_count", 1) or 1)
+def _common(told, ranks, servers):
     found = [
         _segment(
             "staging", _STAGING * ranks, "pinned", _ALWAYS, "pinned buffers to the GPU", _STAGING * ranks / 2
@@ -412,6 +437,14 @@ def _sleep(told, model):
     return [_segment("enable_sleep_mode", model.size, "pinned", _SERVING, why)]
 
 
+def cpu_kv_bytes(told, version):
+    """Bytes of VLLM_CPU_KVCACHE_SPACE; 4 GiB up to 0.12 when unset, later 0: it fits itself to what it sees."""
+    size = told.number("VLLM_CPU_KVCACHE_SPACE", 0.0)
+    if not size and in_range(version, None, "0.12"):
+        size = _CPU_KV_SPACE
+    return int(size * GIB)
+
+
 def _cpu_backend(told, version, model):
     """On the CPU backend weights and KV cache are host memory (vllm-memory 3.17)."""
     found = []
@@ -421,23 +454,21 @@ def _cpu_backend(told, version, model):
                 "weights", model.size, "anonymous", _ALWAYS, "the weights are host memory", model.size / 10
             )
         )
-    space = told.number("VLLM_CPU_KVCACHE_SPACE", 0.0)
-    if not space and in_range(version, None, "0.12"):
-        space = _CPU_KV_SPACE
+    space = cpu_kv_bytes(told, version)
     if space:
         found.append(
-            _segment("kv_cache", space * GIB, "anonymous", _SERVING, f"VLLM_CPU_KVCACHE_SPACE, {space:g} GiB")
+            _segment("kv_cache", space, "anonymous", _SERVING, f"VLLM_CPU_KVCACHE_SPACE, {show_bytes(space)}")
         )
     else:
         model.assumptions.append("VLLM_CPU_KVCACHE_SPACE isn't set: the KV cache takes what the node shows")
     return found
 
 
-def _shm_segments(told, version, ranks):
-    rings = shm_need(version, ranks)[1]
+def _shm_segments(told, version, layout):
+    rings = layout.cores * shm_need(version, layout.ranks_of_a_core)[1]
     found = []
     if rings:
-        why = f"rings between the engine core and {ranks} workers, NCCL's segments; touched little by little"
+        why = "rings between engine cores and workers, NCCL's segments; touched little by little"
         found.append(_segment("shm_rings", rings, "shm", _ALWAYS, why, rings / 2))
     if told.on("enable_shm_tensor_arena"):
         found.append(_segment("enable_shm_tensor_arena", 2 * GIB, "shm", _SERVING, "8 x 256 MiB"))
@@ -464,7 +495,7 @@ def host_memory(
 
     settings: as ``engine.settings`` gives them or plain; version: text or tuple; model_bytes: the checkpoint on
     disk; parameters: total, in billions; ranks: worker processes of this pod (default: tensor times pipeline
-    parallel size); largest_file: bytes of the checkpoint's largest file; pickled: .bin or .pt files; storage:
+    times local data parallel size); largest_file: bytes of the checkpoint's largest file; pickled: .bin or .pt files; storage:
     ``tmpfs`` where the files lie in a memory-backed volume of this pod; multimodal: whether the model takes
     images (None: unknown); builds_kernels: whether kernels are compiled at the start, cpus: the processors that
     are seen then; shm: ``{size_bytes, memory_backed}`` of /dev/shm; measured: ``{held, peak, killed}``, anonymous
@@ -478,35 +509,29 @@ def host_memory(
     told, release, assumptions = Told(settings), parse_version(version), []
     if release is None:
         assumptions.append("vLLM's version isn't known: the newest rules are used")
-    ranks = ranks or _ranks(told)
+    if told.value("distributed_executor_backend") == "ray":
+        assumptions.append("Ray's object store, by default up to 30 % of the memory, isn't counted")
+    layout = _Layout(told, ranks)
     model = _Model(model_bytes, largest_file, pickled, storage, assumptions)
-    segments = _processes(told, ranks) + _common(told, ranks)
-    if accelerator == "cpu":
-        segments += _cpu_backend(told, release, model)
-    segments += loader(told, release, ranks, model) + pools(told, release, ranks) + _sleep(told, model)
+    segments = _engine_segments(told, release, layout, model, accelerator)
     segments += _images(told, release, multimodal, segments, assumptions)
     segments += _kernel_compile(told, cpus, assumptions) if builds_kernels else []
-    segments += _shm_segments(told, release, ranks)
     _uncounted_shm(segments, shm, assumptions)
     need, most = _held(segments), _held(segments, with_error=True)
-    table = table_bounds(parameters) if accelerator != "cpu" else None
-    if table:
-        servers = int(told.number("api_server_count", 1) or 1)
-        extra = _beyond_table(segments, ranks - usual_ranks(parameters) + servers - 1)
-        by, bounds = "table", (table[0] + extra[0], table[1] + extra[1])
-        if need > bounds[1]:
-            bounds = (max(bounds[0], need), max(bounds[1], most))
-    else:
-        by, bounds = "mechanism", (need, most)
+    by, bounds = "mechanism", (need, most)
+    if accelerator != "cpu" and table_bounds(parameters):
+        by, bounds = "table", _table_corrected(segments, parameters, layout, need, most)
     need, by, bounds = _corrected(need, by, bounds, measured or {}, assumptions)
     return _result(segments, need, most, by, bounds, (shm or {}).get("size_bytes"), assumptions)
 
 
-def _ranks(told):
-    total = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        total *= int(told.number(name, 1) or 1)
-    return total
+def _engine_segments(told, version, layout, model, accelerator):
+    ranks = layout.ranks
+    found = _processes(layout) + _common(told, ranks, layout.servers)
+    if accelerator == "cpu":
+        found += _cpu_backend(told, version, model)
+    found += loader(told, version, ranks, model) + pools(told, version, ranks) + _sleep(told, model)
+    return found + _shm_segments(told, version, layout)
 
 
 def _images(told, version, multimodal, segments, assumptions):
@@ -569,11 +594,13 @@ def _result(segments, need, most, by, bounds, shm_size, assumptions):
     }
 
 
-def _beyond_table(segments, more_processes):
-    """``(least, most)`` bytes on top of the table: pools, loaders that copy, more processes than usual."""
+def _table_corrected(segments, parameters, layout, need, most):
+    """The table's bounds, what comes on top of it counted in: pools, loaders that copy, more processes."""
     beyond = [item for item in segments if item["name"] not in _IN_THE_TABLE]
-    count = max(0, more_processes)
-    return (_held(beyond) + count * PROCESS[0], _held(beyond, with_error=True) + count * PROCESS[1])
+    more, (lower, upper) = max(0, layout.more_than_usual(parameters)), table_bounds(parameters)
+    lower += _held(beyond) + more * PROCESS[0]
+    upper += _held(beyond, with_error=True) + more * PROCESS[1]
+    return (lower, upper) if need <= upper else (max(lower, need), max(upper, most))
 
 
 def _corrected(need, by, bounds, measured, assumptions):

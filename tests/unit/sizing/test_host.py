@@ -72,6 +72,23 @@ def test_a_single_worker_lives_in_the_engine_core():
     assert segment(need({"api_server_count": 4}), "api_server")["bytes"] == 8 * GIB
 
 
+def test_data_parallel_ranks_have_an_engine_core_each():
+    result = need({"data_parallel_size": 4, "tensor_parallel_size": 2})
+    assert segment(result, "engine_core")["bytes"] == 8 * GIB
+    assert segment(result, "workers")["bytes"] == 16 * GIB
+    assert segment(result, "shm_rings")["bytes"] == 4 * host.shm_need((0, 20), 2)[1]
+    assert segment(need({"data_parallel_size": 4}), "workers") is None
+    local = need({"data_parallel_size": 16, "data_parallel_size_local": 8})
+    assert segment(local, "engine_core")["bytes"] == 16 * GIB
+
+
+@pytest.mark.parametrize(
+    "settings", [None, {}, {"tensor_parallel_size": -2}, {"api_server_count": "x"}, {"cpu_offload_gb": -1}]
+)
+def test_settings_that_make_no_sense_count_as_none(settings):
+    assert need(settings)["need_bytes"] == need()["need_bytes"]
+
+
 def test_without_compilation_nothing_is_compiled():
     assert segment(need(), "compile")
     assert segment(need({"enforce_eager": True}), "compile") is None
