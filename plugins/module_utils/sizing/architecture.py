@@ -43,7 +43,7 @@ def architecture(config):
         {model_type, architectures, hidden_size, vocab_size, max_position_embeddings, dtype,
          tied: whether lm_head is the embedding,
          layers: [{count, attention, mlp}],    # runs of equal layers, in order
-         encoders: [{kind, parameters, layers, hidden_size, intermediate_size}],
+         encoders: [{kind, parameters, layers, hidden_size, intermediate_size, projector, split}],
          draft: {kind, layers, attention, mlp} or None,       # in-checkpoint MTP modules
          embeddings_per_layer: width or None,                 # Gemma 3n and 4
          rope: [{positions, width}],                          # tables of cosines, one per kind of layer
@@ -152,8 +152,10 @@ def _layer_count(text):
 
 
 def _max_positions(text, config):
-    keys = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
-    keys += ("n_ctx", "model_max_length", "max_target_positions")
+    keys = (
+        *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length"),
+        *("n_ctx", "model_max_length", "max_target_positions"),
+    )
     return positive(text, *keys) or positive(config, *keys)
 
 
@@ -209,36 +211,58 @@ def _draft(text, model_type, attentions, mlps):
 
 def _rope_tables(text, outer_type, attentions):
     """Tables of cosines and sines that vLLM keeps on every rank: ``[{positions, width}]``."""
-    positions = positive(text, "max_position_embeddings", "max_seq_len", "n_positions", "seq_length")
-    if not positions or not any(item and item["kind"] in _ROTARY for item in attentions):
+    positions = _rope_positions(text, outer_type)
+    if not positions:
         return []
-    parameters = text.get("rope_parameters") or {}
-    scaling = text.get("rope_scaling") or parameters or {}
-    if not isinstance(scaling, dict):
-        scaling = {}
-    kind = scaling.get("rope_type") or scaling.get("type")
-    if kind in ("yarn", "deepseek_yarn") and scaling.get("factor"):
-        original = scaling.get("original_max_position_embeddings") or positions
-        positions = max(positions, int(original * scaling["factor"]))
-    # Multi-dimensional positions (images, video) keep four times as many.
-    if outer_type in _MROPE or "mrope_section" in scaling:
-        positions *= 4
-    fraction = first(text, "partial_rotary_factor", "rotary_pct", "rope_pct") or scaling.get(
-        "partial_rotary_factor"
-    )
+    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    scaling = scaling if isinstance(scaling, dict) else {}
+    if not scaling and outer_type == "gemma3":
+        # Every Gemma 3 with a vision tower stretches its global layers so.
+        scaling = {"rope_type": "linear", "factor": 8}
+    fraction = first(text, "partial_rotary_factor", "rotary_pct", "rope_pct")
+    if fraction is None:
+        fraction = scaling.get("partial_rotary_factor")
     if fraction is None:
         fraction = 0.25 if outer_type.startswith(("qwen3_5", "qwen3_next")) else 1.0
-    widths: list[int] = []
+    tables = []
     for item in attentions:
         if not item or item["kind"] not in _ROTARY:
             continue
         width = (
             item["qk_rope"] if item["kind"] in ("mla", "compressed") else int(item["head_size"] * fraction)
         )
-        local = item["kind"] if outer_type.startswith(_TWO_ROPES) else ""
-        if (width, local) not in widths:
-            widths.append((width, local))
-    return [{"positions": positions, "width": width} for width, _local in widths if width]
+        two = outer_type.startswith(_TWO_ROPES)
+        # Where window layers have a rotary base of their own, only the global ones are scaled.
+        scaled = positions if two and item["kind"] == "sliding" else _scaled(positions, scaling)
+        table = (scaled, width, item["kind"] if two else "")
+        if width and table not in tables:
+            tables.append(table)
+    return [{"positions": rows, "width": width} for rows, width, _kind in tables]
+
+
+def _rope_positions(text, outer_type):
+    positions = positive(text, "max_position_embeddings", "max_seq_len", "n_positions", "seq_length")
+    if not positions and outer_type.startswith(("qwen3_5", "qwen3_next")):
+        positions = 262144
+    # Multi-dimensional positions (images, video) keep four times as many.
+    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    if positions and (outer_type in _MROPE or (isinstance(scaling, dict) and "mrope_section" in scaling)):
+        positions *= 4
+    return positions
+
+
+def _scaled(positions, scaling):
+    """Rows of a table under a kind of scaling: the scaled context, not the trained one."""
+    kind = scaling.get("rope_type") or scaling.get("type")
+    factor = scaling.get("factor")
+    original = scaling.get("original_max_position_embeddings")
+    if kind in ("linear", "dynamic") and isinstance(factor, (int, float)):
+        return int(positions * factor)
+    if kind in ("yarn", "deepseek_yarn") and isinstance(factor, (int, float)):
+        return max(positions, int((original or positions) * factor)) if original else positions
+    if kind in ("longrope", "su"):
+        return positions + (original or 0)
+    return positions
 
 
 _ROTARY = ("full", "sliding", "chunked", "mla", "compressed")

@@ -19,6 +19,10 @@ _FAMILY = {
     "kimi_k25": (27, 1152, 4304, 14),
     "mistral3": (24, 1024, 4096, 14),
 }
+# Qwen3.5 has three towers, by the width of its language model: largest width, then the sizes as above.
+_QWEN35 = ((1024, (12, 768, 3072, 16)), (2560, (24, 1024, 4096, 16)), (None, (27, 1152, 4304, 16)))
+# Towers that run as Transformers' own modules: not split over ranks.
+_UNSPLIT = ("gemma4",)
 _THREE_MATRICES = ("pixtral", "qwen2_5_vl", "gemma4_vision")
 # (rows, columns) of the projector's matrices, from the tower's width v, its merged width m and the text's width t.
 _PROJECTORS = {
@@ -34,7 +38,10 @@ _FEW = {"llava_next": "llava", "llava_onevision": "llava", "internvl": "llava"}
 
 
 def encoder_towers(config, text, model_type, architectures, hidden, assumptions):
-    """``[{kind, parameters, layers, hidden_size, intermediate_size, projector}]``; parameters with the projector."""
+    """``[{kind, parameters, layers, hidden_size, intermediate_size, projector, split}]``.
+
+    parameters: with the projector; split: whether tensor parallelism splits the tower.
+    """
     towers = []
     section = None
     for key in _SECTIONS[0][1]:
@@ -42,7 +49,8 @@ def encoder_towers(config, text, model_type, architectures, hidden, assumptions)
             section = config[key]
             break
     multimodal = any("ForConditionalGeneration" in name or "VForCausalLM" in name for name in architectures)
-    if section is not None or (model_type in _FAMILY and (multimodal or not architectures)):
+    family = model_type in _FAMILY or model_type.startswith("qwen3_5")
+    if section is not None or (family and (multimodal or not architectures)):
         towers.append(_vision(section or {}, model_type, hidden, assumptions))
     for key in _AUDIO_SECTIONS:
         audio = config.get(key)
@@ -63,6 +71,8 @@ def _vision(section, model_type, hidden, assumptions):
         inner = int((width or 1280) * float(section.get("mlp_ratio") or 4))
     if not (layers and width):
         known = _FAMILY.get(model_type)
+        if model_type.startswith("qwen3_5"):
+            known = next(sizes for limit, sizes in _QWEN35 if limit is None or hidden <= limit)
         if known is None:
             note(assumptions, "the vision tower's sizes aren't in the config: it isn't counted")
             return None
@@ -83,6 +93,7 @@ def _vision(section, model_type, hidden, assumptions):
         "hidden_size": width,
         "intermediate_size": inner,
         "projector": projector,
+        "split": not model_type.startswith(_UNSPLIT),
     }
 
 
@@ -126,4 +137,5 @@ def _audio(section, hidden, assumptions):
         "hidden_size": width,
         "intermediate_size": inner,
         "projector": width * hidden,
+        "split": True,
     }

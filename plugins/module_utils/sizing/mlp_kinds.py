@@ -11,19 +11,21 @@ from .config_fields import first, integer, note, of_layer, positive
 
 # Two matrices instead of three: no gate.
 _PLAIN = (
-    "gpt2",
-    "gpt_neox",
-    "gptj",
-    "gpt_bigcode",
-    "opt",
-    "bloom",
-    "mpt",
-    "phi",
-    "starcoder2",
-    "falcon",
-    "nemotron",
+    *(
+        "gpt2",
+        "gpt_neox",
+        "gptj",
+        "gpt_bigcode",
+        "opt",
+        "bloom",
+        "mpt",
+        "phi",
+        "starcoder2",
+        "falcon",
+        "nemotron",
+    ),
+    *("whisper", "bert", "roberta", "xlm-roberta", "persimmon", "stablelm_alpha"),
 )
-_PLAIN += ("whisper", "bert", "roberta", "xlm-roberta", "persimmon", "stablelm_alpha")
 _GATED_ANYWAY = ("phi3", "phi4", "phimoe", "falcon_h1", "falcon3", "falcon_mamba")
 _BIAS = ("gpt2", "gpt_neox", "opt", "bloom", "gpt_oss", "starcoder2", "phi", "gpt_bigcode", "bert", "roberta")
 
