@@ -8,7 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from .attention_kinds import attention_of_layers
-from .config_fields import first, integer, note, positive
+from .config_fields import first, integer, mapping, note, positive
 from .encoder_towers import encoder_towers
 from .mlp_kinds import mlp_of_layers
 
@@ -106,7 +106,9 @@ def architecture(config):
         "embeddings_per_layer": integer(text, "hidden_size_per_layer_input") or None,
         "rope": _rope_tables(text, outer_type, attentions),
         "pooling": _is_pooling(architectures),
-        "quantization": config.get("quantization_config") or text.get("quantization_config") or None,
+        "quantization": mapping(config, "quantization_config")
+        or mapping(text, "quantization_config")
+        or None,
         "assumptions": assumptions,
     }
     return arch
@@ -146,7 +148,7 @@ def _layer_count(text):
     if count:
         return count
     for key in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
-        if text.get(key):
+        if isinstance(text.get(key), (list, str)) and text[key]:
             return len(text[key])
     return None
 
@@ -214,8 +216,7 @@ def _rope_tables(text, outer_type, attentions):
     positions = _rope_positions(text, outer_type)
     if not positions:
         return []
-    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
-    scaling = scaling if isinstance(scaling, dict) else {}
+    scaling = mapping(text, "rope_scaling") or mapping(text, "rope_parameters")
     if not scaling and outer_type == "gemma3":
         # Every Gemma 3 with a vision tower stretches its global layers so.
         scaling = {"rope_type": "linear", "factor": 8}
@@ -245,8 +246,8 @@ def _rope_positions(text, outer_type):
     if not positions and outer_type.startswith(("qwen3_5", "qwen3_next")):
         positions = 262144
     # Multi-dimensional positions (images, video) keep four times as many.
-    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
-    if positions and (outer_type in _MROPE or (isinstance(scaling, dict) and "mrope_section" in scaling)):
+    scaling = mapping(text, "rope_scaling") or mapping(text, "rope_parameters")
+    if positions and (outer_type in _MROPE or "mrope_section" in scaling):
         positions *= 4
     return positions
 

@@ -7,7 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from .config_fields import first, integer, note, of_layer, positive
+from .config_fields import first, integer, note, of_layer, positive, sequence
 from .state_kinds import is_linear_hybrid, state_layer
 
 # Families by the name in model_type (prefix match), for facts that their classes hold, not their configs.
@@ -37,14 +37,12 @@ _HEAD_NORMS = (
     "exaone4",
 )
 _GATED_QUERY = ("qwen3_5", "qwen3_next")
-_NO_QKV_BIAS = ("qwen2_moe_nobias",)
 # Families whose pattern of window layers isn't in older configs: model_type -> every n-th layer is global.
 _WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gemma3n": 5, "gemma3n_text": 5, "cohere2": 4}
-# The window of gpt-oss and Gemma starts with the first layer; in ModernBERT the first layer is global.
 _WINDOW_NAMES = ("sliding_attention", "sliding_window", "local", "local_attention", "swa")
 _FULL_NAMES = ("full_attention", "attention", "global", "full", "deepseek_sparse_attention", "hybrid", "nope")
 _ENCODER_ONLY = ("bert", "roberta", "xlm-roberta", "nomic_bert", "modernbert", "new", "gte")
-# CohereX, Llama 4: layers without rotary positions attend to everything.
+# Llama 4: layers without rotary positions attend to everything.
 _CHUNKED = ("llama4", "llama4_text")
 
 
@@ -81,7 +79,7 @@ def _layer_types(text, model_type, layers, assumptions):
         window = None
     if given is not None:
         return [_kind_of(name, window, assumptions) for name in given]
-    if text.get("compress_ratios"):
+    if sequence(text, "compress_ratios"):
         return ["compressed"] * layers
     if model_type.startswith(_CHUNKED):
         return _llama4_types(text, layers)
@@ -201,8 +199,8 @@ def _latent(text, index):
 
 
 def _compressed(text, index):
-    ratios = text.get("compress_ratios") or []
-    ratio = ratios[index] if index < len(ratios) else 0
+    ratios = sequence(text, "compress_ratios")
+    ratio = ratios[index] if index < len(ratios) and ratios[index] in (4, 128) else 0
     indexer = None
     if ratio == 4 and positive(text, "index_n_heads"):
         indexer = {

@@ -47,6 +47,18 @@ def of_layer(section, index, *keys):
     return None
 
 
+def sequence(section, key):
+    """The list under ``key``, or an empty one where it is anything else."""
+    value = section.get(key)
+    return value if isinstance(value, list) else []
+
+
+def mapping(section, key):
+    """The object under ``key``, or an empty one where it is anything else."""
+    value = section.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def note(assumptions, sentence):
     """Adds a sentence once."""
     if sentence not in assumptions:

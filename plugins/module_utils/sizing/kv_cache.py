@@ -222,7 +222,7 @@ class KvCache:
     def _bytes_per_block(self, groups):
         if not groups:
             return 0
-        if self.pp == 1:
+        if self.pp == 1 or groups[0].filled:
             return max(group.page for group in groups)
         if len(groups) == 1:
             group = groups[0]
@@ -235,6 +235,8 @@ class KvCache:
         if not groups:
             return 0
         block = self._bytes_per_block(groups)
+        if groups[0].filled:
+            return block // groups[0].spec.block
         if len(groups) == 1:
             return block // groups[0].spec.block if groups[0].spec.kind != "state" else 0
         return sum(block // group.spec.block for group in groups if group.spec.kind != "state")
@@ -274,6 +276,12 @@ class KvCache:
         """``Maximum concurrency`` for requests of ``length`` tokens."""
         if self._plain():
             return blocks * self.block_size / length
+        if self.groups and self.groups[0].filled and not in_range(self.version, "0.27"):
+            # Counted in blocks of the first group's own bytes, not of the pool's.
+            need = sum(
+                blocks_of_request(group.spec, length, self.limits) * group.filled for group in self.groups
+            )
+            return blocks / -(-need // self.groups[0].filled)
         return blocks / self.blocks_per_request(length)
 
     # --- the check at start ---

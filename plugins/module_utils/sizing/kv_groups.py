@@ -17,13 +17,15 @@ from .kv_pages import Spec
 class Group(NamedTuple):
     """Layers with one block table. spec: of its layers (of the first, where ``mixed``); layers: their indices.
 
-    page: bytes of one block of all its layers: of ``width`` layers, padding counted.
+    page: bytes of one block of all its layers: of ``width`` layers, padding counted; filled: bytes of it that its
+    layers use, where that is less.
     """
 
     spec: Spec
     layers: tuple[int, ...]
     width: int
     page: int
+    filled: int = 0
 
 
 class Limits(NamedTuple):
@@ -46,7 +48,8 @@ def blocks_of_request(spec, length, limits):
         return -(-min(spec.window + limits.tokens, length) // spec.block)
     if spec.kind == "cross":
         return -(-spec.window // spec.block)
-    return -(-(-(-length // limits.context)) // spec.block)
+    mine = (length + limits.context - 1) // limits.context
+    return -(-mine // spec.block)
 
 
 def resized(spec, block):
@@ -80,6 +83,8 @@ def grouped(specs, version, hybrid_disabled, assumptions):
         # One type, perhaps of several sizes: one group that holds every layer as it is.
         layers = tuple(index for index, _spec in specs)
         return [Group(specs[0][1], layers, len(layers), sum(spec.page for _index, spec in specs))]
+    if any(spec.alignment > 1 for _index, spec in specs):
+        return _packed(specs, version)
     specs = _with_one_page(specs, version, assumptions)
     return _split(specs, version)
 
@@ -136,3 +141,47 @@ def _split(specs, version):
             groups.append(Group(spec, tuple(layers[part::count]), size, spec.page * size))
     width = max(len(group.layers) for group in groups)
     return [group._replace(width=width, page=group.spec.page * width) for group in groups]
+
+
+def _packed(specs, version):
+    """DeepSeek-V4: layers with pages of several sizes share a block; the group that keeps every token comes first."""
+    kinds: dict[tuple, list[tuple[int, Spec]]] = {}
+    for index, spec in sorted(specs, key=lambda item: item[1].kind != "full"):
+        kinds.setdefault(_kind_key(spec), []).append((index, spec))
+    sizes = sorted({spec.page for _index, spec in next(iter(kinds.values()))})
+    newest = in_range(version, "0.29")
+    if not newest:
+        # Pages of window layers grow to the next size that the first group has.
+        kinds = {
+            key: [(index, spec._replace(page=_next_size(spec.page, sizes))) for index, spec in members]
+            for key, members in kinds.items()
+        }
+    repeats = {key: _repeats(members) for key, members in kinds.items()}
+    mixed = [count for key, count in repeats.items() if len({spec.page for _i, spec in kinds[key]}) > 1]
+    width = _least_padding(list(repeats.values()), max(mixed, default=1))
+    groups = []
+    for key, members in kinds.items():
+        count = -(-repeats[key] // width)
+        for part in range(count):
+            chosen = members[part::count]
+            page = sum(spec.page for _index, spec in chosen)
+            groups.append(Group(chosen[0][1], tuple(index for index, _spec in chosen), width, page, page))
+    block = max(group.page for group in groups) if newest else width * sum(sizes)
+    return [group._replace(page=block) for group in groups]
+
+
+def _next_size(page, sizes):
+    return next((size for size in sizes if size >= page), page)
+
+
+def _repeats(members):
+    """Layers of the most frequent page size."""
+    pages = [spec.page for _index, spec in members]
+    return max(pages.count(page) for page in set(pages))
+
+
+def _least_padding(counts, least):
+    """The group width from ``least`` on that pads the ``counts`` of layers least."""
+    return min(
+        range(least, max(counts) + 1), key=lambda width: (sum(-count % width for count in counts), width)
+    )

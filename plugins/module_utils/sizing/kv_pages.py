@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..engine.versions import in_range
+from .config_fields import mapping
 from .tensors import kv_heads_of_rank
 
 
@@ -55,13 +56,9 @@ def cache_dtype(name, arch, model_bytes, state_dtype=None):
     name = str(name or "auto").lower().split(" ")[0]
     state = {"float32": 4, "float16": 2, "bfloat16": 2}.get(str(state_dtype), 0)
     if name == "auto":
-        scheme = (
-            (arch["quantization"] or {}).get("kv_cache_scheme")
-            if isinstance(arch["quantization"], dict)
-            else None
-        )
-        algorithm = str((arch["quantization"] or {}).get("kv_cache_quant_algo") or "").upper()
-        if (isinstance(scheme, dict) and scheme.get("num_bits") == 8) or algorithm == "FP8":
+        config = arch["quantization"] or {}
+        algorithm = str(config.get("kv_cache_quant_algo") or "").upper()
+        if mapping(config, "kv_cache_scheme").get("num_bits") == 8 or algorithm == "FP8":
             return Cache("fp8", 1, model_bytes, state)
         return Cache("auto", model_bytes, model_bytes, state)
     if name in _TWO_BYTES:

@@ -7,7 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from .config_fields import first, integer, note, of_layer, positive
+from .config_fields import first, integer, note, of_layer, positive, sequence
 
 # Two matrices instead of three: no gate.
 _PLAIN = (
@@ -65,7 +65,7 @@ def _is_moe(text, model_type, index):
     if index < (integer(text, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index") or 0):
         return False
     for key in ("mlp_only_layers", "dense_layers"):
-        if index in (text.get(key) or ()):
+        if index in sequence(text, key):
             return False
     listed = text.get("moe_layers")
     if isinstance(listed, list):

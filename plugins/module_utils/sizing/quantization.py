@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from ..engine.versions import in_range
+from .config_fields import mapping, sequence
 
 
 class Scheme(NamedTuple):
@@ -56,28 +57,27 @@ _MODELOPT_MIXED = "the mixed-precision checkpoint doesn't list its layers: MLPs 
 
 
 class Plan(NamedTuple):
-    """Which scheme each module takes. roles: by role (attention, mlp, expert, state, lm_head, encoder, embedding).
+    """Which scheme each module takes.
 
-    ignored: names and patterns of modules that stay in the model's dtype; groups: [(targets, Scheme)] of mixed
-    checkpoints, the first that matches counts; name: how the quantization is called.
+    name: how the quantization is called; roles: {attention, mlp, expert, state, lm_head, embedding: Scheme};
+    ignored: paths of modules that stay in the model's dtype (``layers.3.mlp``, ``lm_head``), patterns the same as
+    compiled expressions; groups: [(patterns or names, Scheme)] of mixed checkpoints, the first that matches
+    counts; named: {path: Scheme} of checkpoints that list every module.
     """
 
     name: str
     roles: dict[str, Scheme]
-    exact: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
     patterns: tuple[Any, ...] = ()
-    groups: tuple[tuple[tuple[str, ...], Scheme], ...] = ()
+    groups: tuple[tuple[tuple[Any, ...], Scheme], ...] = ()
+    named: dict[str, Scheme] | None = None
 
     @property
     def per_layer(self):
         """Whether a module's scheme can depend on its layer."""
         return bool(
-            self.exact or self.patterns or any(_names_modules(targets) for targets, _scheme in self.groups)
+            self.patterns or self.groups or self.named or any("layers." in path for path in self.ignored)
         )
-
-
-def _names_modules(targets):
-    return any(target not in ("Linear", "FusedMoE", "LinearBase") for target in targets)
 
 
 def quantization_plan(value, arch, version, assumptions):
@@ -114,44 +114,48 @@ def matrix_bytes(scheme, out, inner, element):
 
 
 def scheme_of(plan, role, names, layer):
-    """The Scheme of a fused module. names: of its parts (``q_proj``); layer: its index or None."""
+    """The Scheme of a fused module. names: of its parts (``self_attn.q_proj``); layer: its index or None."""
     scheme = plan.roles.get(role, NONE)
-    if not plan.per_layer:
+    if not (plan.ignored or plan.patterns or plan.groups or plan.named):
         return scheme
+    paths = [name if layer is None else f"layers.{layer}.{name}" for name in names]
+    if plan.named is not None:
+        scheme = next((plan.named[path] for path in paths if path in plan.named), scheme)
     for targets, grouped in plan.groups:
-        if _names_modules(targets) and any(_matches(targets, name, layer) for name in names):
+        if any(_matches(target, path) for target in targets for path in paths):
             scheme = grouped
             break
-    if scheme.bits and any(_ignored(plan, name, layer) for name in names):
+    if scheme.bits and any(_ignored(plan, path) for path in paths):
         return NONE
     return scheme
 
 
-def _matches(targets, name, layer):
-    full = _full_name(name, layer)
-    for target in targets:
-        if target.startswith("re:"):
-            try:
-                if re.match(target[3:], full):
-                    return True
-            except re.error:
-                continue
-        elif target == name.rpartition(".")[2] or full.endswith(target):
-            return True
-    return False
+def _matches(target, path):
+    if isinstance(target, str):
+        return path == target or path.endswith("." + target)
+    return any(target.match(prefix + path) for prefix in _PREFIXES)
 
 
-def _full_name(name, layer):
-    return name if layer is None else f"model.layers.{layer}.{name}"
+# What stands before "layers.": in most checkpoints, and in those of models with several towers.
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 
 
-def _ignored(plan, name, layer):
-    full = _full_name(name, layer)
-    if full in plan.exact or "language_" + full in plan.exact or "model.language_" + full in plan.exact:
-        return True
-    if name in plan.exact or name.rpartition(".")[2] in plan.exact:
-        return True
-    return any(pattern.match(full) or pattern.match("model.language_" + full) for pattern in plan.patterns)
+def _ignored(plan, path):
+    parts = path.split(".")
+    for begin in range(len(parts)):
+        for end in range(begin + 1, len(parts) + 1):
+            if ".".join(parts[begin:end]) in plan.ignored:
+                return True
+    return any(_matches(pattern, path) for pattern in plan.patterns)
+
+
+_EXPERT = re.compile(r"\.experts\.\d+(?=\.|$)")
+_LAYERS = re.compile(r"^.*?\blayers\.")
+
+
+def _path(name):
+    """A checkpoint's name of a module as ``scheme_of`` spells it: from ``layers.`` on, experts as one."""
+    return _EXPERT.sub(".experts", _LAYERS.sub("layers.", name))
 
 
 def _method(config):
@@ -221,40 +225,40 @@ def _gguf(name):
 
 def _by_config(config, arch, version, assumptions):
     method = _method(config)
-    exact, patterns = _ignore_lists(config)
+    ignored, patterns = _ignore_lists(config)
     if method == "fp8":
         scheme = _FP8_BLOCK if config.get("weight_block_size") else _FP8_TENSOR
-        if scheme is _FP8_BLOCK:
-            out, inner = [*config["weight_block_size"], 128, 128][:2]
-            scheme = scheme._replace(group=int(inner), block=int(out))
+        sizes = sequence(config, "weight_block_size")
+        if len(sizes) == 2 and all(isinstance(size, int) and size > 0 for size in sizes):
+            scheme = scheme._replace(block=sizes[0], group=sizes[1])
         roles = _everywhere(scheme)
         if arch["model_type"] == "deepseek_v4" or str(config.get("expert_dtype")) == "fp4":
             roles["expert"] = _MXFP4
-        return Plan("fp8", roles, exact, patterns)
+        return Plan("fp8", roles, ignored, patterns)
     if method == "fbgemm_fp8":
-        return Plan("fp8", _everywhere(_FP8), exact, patterns)
+        return Plan("fp8", _everywhere(_FP8), ignored, patterns)
     if method in ("compressed-tensors", "compressed_tensors"):
-        return _compressed_tensors(config, exact, patterns, assumptions)
+        return _compressed_tensors(config, ignored, patterns, assumptions)
     if method.startswith("awq"):
         zero = 4 if config.get("zero_point", True) else 0
-        return Plan("awq", _everywhere(_sized(_AWQ, config)._replace(zero_bits=zero)), exact, patterns)
+        return Plan("awq", _everywhere(_sized(_AWQ, config)._replace(zero_bits=zero)), ignored, patterns)
     if method.startswith(("gptq", "auto-round", "auto_round", "autoround", "intel")):
         zero = 0 if config.get("sym", True) else _integer(config.get("bits"), 4)
         head = _sized(_INT4, config) if config.get("lm_head") else NONE
         plan = Plan(
-            method, _everywhere(_sized(_INT4, config)._replace(zero_bits=zero), head), exact, patterns
+            method, _everywhere(_sized(_INT4, config)._replace(zero_bits=zero), head), ignored, patterns
         )
         return _auto_round_extra(plan, config)
     if method == "bitsandbytes":
-        return _bitsandbytes(config, version, exact, patterns)
+        return _bitsandbytes(config, version, ignored, patterns)
     if method.startswith("modelopt") or "nvfp4" in method or method in ("fp8_pb_wo", "mixed_precision"):
-        return _modelopt(config, exact, patterns, assumptions)
+        return _modelopt(config, ignored, patterns, assumptions)
     if method == "mxfp4":
-        return Plan("mxfp4", {"expert": _MXFP4}, exact, patterns)
+        return Plan("mxfp4", {"expert": _MXFP4}, ignored, patterns)
     if method == "gguf":
         return _gguf(str(config.get("type") or ""))
     plan = _by_name(method, arch, version, assumptions)
-    return plan._replace(exact=exact, patterns=patterns)
+    return plan._replace(ignored=ignored, patterns=patterns)
 
 
 def _integer(value, default):
@@ -268,81 +272,80 @@ def _sized(scheme, config):
 
 
 def _auto_round_extra(plan, config):
-    """AutoRound's extra_config: layers with bits of their own; those with 16 stay unquantized."""
-    extra = config.get("extra_config")
-    if not isinstance(extra, dict):
-        return plan
-    unquantized = {
-        name for name, item in extra.items() if isinstance(item, dict) and _integer(item.get("bits"), 4) >= 16
-    }
-    patterns = tuple(_compiled(name) for name in unquantized if not _PLAIN_NAME.fullmatch(name))
-    exact = frozenset(name for name in unquantized if _PLAIN_NAME.fullmatch(name))
-    return plan._replace(exact=plan.exact | exact, patterns=plan.patterns + tuple(p for p in patterns if p))
+    """AutoRound's extra_config: modules with bits of their own; those with 16 stay unquantized."""
+    extra = mapping(config, "extra_config")
+    whole = [name for name in extra if _integer(mapping(extra, name).get("bits"), 4) >= 16]
+    ignored, patterns = _ignore_list(whole)
+    return plan._replace(ignored=plan.ignored | ignored, patterns=plan.patterns + patterns)
 
 
-def _bitsandbytes(config, version, exact, patterns):
+def _bitsandbytes(config, version, ignored, patterns):
     if config.get("load_in_8bit"):
-        return Plan("bitsandbytes", _everywhere(_BNB8), exact, patterns)
+        return Plan("bitsandbytes", _everywhere(_BNB8), ignored, patterns)
     # Newer loaders unpack the doubly quantized maxima to 32 bits.
     double = config.get("bnb_4bit_use_double_quant") and in_range(version, None, "0.7")
-    return Plan("bitsandbytes", _everywhere(_BNB4_DOUBLE if double else _BNB4), exact, patterns)
+    return Plan("bitsandbytes", _everywhere(_BNB4_DOUBLE if double else _BNB4), ignored, patterns)
 
 
-def _modelopt(config, exact, patterns, assumptions):
+def _modelopt(config, ignored, patterns, assumptions):
     algorithm = str(
-        config.get("quant_algo") or (config.get("quantization") or {}).get("quant_algo") or ""
+        config.get("quant_algo") or mapping(config, "quantization").get("quant_algo") or ""
     ).upper()
-    listed = bool(exact or patterns)
+    listed = bool(ignored or patterns)
     layers = config.get("quantized_layers")
     if isinstance(layers, dict) and layers:
-        return _modelopt_layers(layers, exact, patterns)
+        return _modelopt_layers(layers, ignored, patterns)
     if algorithm.startswith("FP8"):
-        return Plan("modelopt", _everywhere(_FP8_TENSOR), exact, patterns)
+        return Plan("modelopt", _everywhere(_FP8_TENSOR), ignored, patterns)
     if algorithm.startswith("MIXED"):
         if not listed:
             assumptions.append(_MODELOPT_MIXED)
-        return Plan("modelopt", _mlp_only(_NVFP4), exact, patterns)
+        return Plan("modelopt", _mlp_only(_NVFP4), ignored, patterns)
     if not listed:
         assumptions.append(_MODELOPT_EXPERTS)
         return Plan("modelopt", _mlp_only(_NVFP4))
-    return Plan("modelopt", _everywhere(_NVFP4), exact, patterns)
+    return Plan("modelopt", _everywhere(_NVFP4), ignored, patterns)
 
 
-def _modelopt_layers(layers, exact, patterns):
+def _modelopt_layers(layers, ignored, patterns):
     """quantized_layers of a mixed checkpoint: {module: {quant_algo}}."""
-    schemes: dict[str, Scheme] = {}
-    by_scheme: dict[Scheme, list[str]] = {}
-    for name, item in layers.items():
-        algorithm = str((item or {}).get("quant_algo") or "").upper()
+    named: dict[str, Scheme] = {}
+    for name in layers:
+        algorithm = str(mapping(layers, name).get("quant_algo") or "").upper()
         scheme = _FP8_TENSOR if algorithm.startswith("FP8") else _INT4 if "W4A16" in algorithm else _NVFP4
-        schemes[name] = scheme
-        inner = re.sub(r"^.*?layers\.", "layers.", name)
-        by_scheme.setdefault(scheme, []).append(inner)
-    groups = tuple((tuple(names), scheme) for scheme, names in by_scheme.items())
-    return Plan("modelopt", {}, exact, patterns, groups)
+        named[_path(name)] = scheme
+    return Plan("modelopt", {}, ignored, patterns, named=named)
 
 
-def _compressed_tensors(config, exact, patterns, assumptions):
+def _compressed_tensors(config, ignored, patterns, assumptions):
     groups = config.get("config_groups")
     if not isinstance(groups, dict) or not groups:
         text = " ".join(str(value) for value in config.values()).lower()
         scheme = _by_words(text)
-        return Plan("compressed-tensors", _everywhere(scheme), exact, patterns)
+        return Plan("compressed-tensors", _everywhere(scheme), ignored, patterns)
     named = []
     roles = None
     for group in groups.values():
         if not isinstance(group, dict):
             continue
         scheme = _group_scheme(group, config)
-        targets = tuple(str(target) for target in group.get("targets") or ("Linear",))
-        named.append((targets, scheme))
-        if roles is None and not _names_modules(targets):
-            roles = _everywhere(scheme)
-    return Plan("compressed-tensors", roles or {}, exact, patterns, tuple(named))
+        targets = tuple(str(target) for target in sequence(group, "targets") or ("Linear",))
+        if any(target in _ALL for target in targets):
+            roles = roles or _everywhere(scheme)
+            continue
+        compiled = (
+            _compiled(target[3:]) if target.startswith("re:") else _path(target) for target in targets
+        )
+        named.append((tuple(target for target in compiled if target), scheme))
+    return Plan("compressed-tensors", roles or {}, ignored, patterns, tuple(named))
+
+
+# Targets that mean every linear layer.
+_ALL = ("Linear", "LinearBase", "FusedMoE")
 
 
 def _group_scheme(group, config):
-    weights = group.get("weights") or {}
+    weights = mapping(group, "weights")
     bits = _integer(weights.get("num_bits"), 8)
     size = _integer(weights.get("group_size"), 0)
     strategy = str(weights.get("strategy") or ("group" if size else "channel"))
@@ -371,33 +374,33 @@ def _by_words(text):
 
 
 _PLAIN_NAME = re.compile(r"[\w.\-]+")
+_IGNORE_KEYS = (
+    "ignore",
+    "ignored_layers",
+    "modules_to_not_convert",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+)
 
 
 def _ignore_lists(config):
-    """(exact names, compiled patterns) of what stays unquantized."""
-    exact: set[str] = set()
+    return _ignore_list([item for key in _IGNORE_KEYS for item in sequence(config, key)])
+
+
+def _ignore_list(items):
+    """(paths, compiled patterns) of what stays unquantized: names, ``re:`` expressions or globs."""
+    paths: set[str] = set()
     patterns = []
-    for key in (
-        "ignore",
-        "ignored_layers",
-        "modules_to_not_convert",
-        "exclude_modules",
-        "llm_int8_skip_modules",
-    ):
-        for item in config.get(key) or ():
-            if not isinstance(item, str):
-                continue
-            if _PLAIN_NAME.fullmatch(item) and not item.startswith("re:"):
-                exact.add(item)
-                # A name that isn't a whole path covers everything below it.
-                patterns.append(_compiled(".*" + re.escape(item) + r"($|\..*)"))
-            else:
-                patterns.append(
-                    _compiled(
-                        item[3:] if item.startswith("re:") else item.replace(".", r"\.").replace("*", ".*")
-                    )
-                )
-    return frozenset(exact), tuple(pattern for pattern in patterns if pattern)
+    for item in items:
+        if not isinstance(item, str) or not item:
+            continue
+        if item.startswith("re:"):
+            patterns.append(_compiled(item[3:]))
+        elif _PLAIN_NAME.fullmatch(item):
+            paths.add(_path(item).rstrip("."))
+        else:
+            patterns.append(_compiled(item.replace(".", r"\.").replace("*", ".*") + r"(\..*)?$"))
+    return frozenset(paths), tuple(pattern for pattern in patterns if pattern)
 
 
 def _compiled(text):

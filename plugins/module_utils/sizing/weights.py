@@ -106,7 +106,7 @@ def pipeline_split(layers, pp):
     base, rest = divmod(layers, pp)
     counts = [base] * pp
     for index in range(2, rest + 2):
-        counts[-index % pp if index <= pp else 0] += 1
+        counts[-index] += 1
     return counts
 
 

@@ -1,0 +1,304 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a config says about its layers: every shared config, hand-written ones of other families, bad ones."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import (
+    ConfigError,
+    architecture,
+    layer_list,
+)
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts
+
+CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
+shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
+
+# Total parameters in billions as the models' cards and papers give them.
+TOTALS = {
+    "MiniMaxAI__MiniMax-M2.5": 228.7,
+    "Qwen__Qwen1.5-MoE-A2.7B": 14.3,
+    "Qwen__Qwen2.5-0.5B-Instruct": 0.494,
+    "Qwen__Qwen2.5-1.5B-Instruct": 1.54,
+    "Qwen__Qwen2.5-32B-Instruct": 32.8,
+    "Qwen__Qwen2.5-3B-Instruct": 3.09,
+    "Qwen__Qwen2.5-72B-Instruct": 72.7,
+    "Qwen__Qwen2.5-7B-Instruct": 7.62,
+    "Qwen__Qwen2.5-VL-72B-Instruct": 73.4,
+    "Qwen__Qwen3-0.6B": 0.596,
+    "Qwen__Qwen3-1.7B": 1.72,
+    "Qwen__Qwen3-14B": 14.8,
+    "Qwen__Qwen3-235B-A22B-FP8": 235.1,
+    "Qwen__Qwen3-30B-A3B": 30.5,
+    "Qwen__Qwen3-32B": 32.8,
+    "Qwen__Qwen3-8B": 8.19,
+    "Qwen__Qwen3-Coder-480B-A35B-Instruct": 480.2,
+    "Qwen__Qwen3-VL-30B-A3B-Instruct": 31.1,
+    "codellama__CodeLlama-13b-hf": 13.0,
+    "codellama__CodeLlama-7b-hf": 6.74,
+    "deepseek-ai__DeepSeek-R1-Distill-Qwen-1.5B": 1.78,
+    "deepseek-ai__DeepSeek-V2-Lite-Chat": 15.7,
+    "deepseek-ai__DeepSeek-V4-Flash": 284.0,
+    "google__gemma-2-27b-it": 27.2,
+    "google__gemma-2-9b-it": 9.24,
+    "google__gemma-3-27b-it": 27.4,
+    "google__gemma-3-4b-it": 4.30,
+    "google__gemma-4-26B-A4B": 25.8,
+    "google__gemma-7b": 8.54,
+    "ibm-granite__granite-3.0-3b-a800m-instruct": 3.30,
+    "ibm-granite__granite-3.1-2b-instruct": 2.53,
+    "ibm-granite__granite-3.1-8b-instruct": 8.17,
+    "ibm-granite__granite-vision-3.3-2b": 2.98,
+    "llava-hf__llava-v1.6-mistral-7b-hf": 7.57,
+    "meta-llama__Llama-2-13b-hf": 13.0,
+    "meta-llama__Llama-2-70b-hf": 69.0,
+    "meta-llama__Llama-3.1-8B-Instruct": 8.03,
+    "meta-llama__Llama-3.2-3B-Instruct": 3.21,
+    "meta-llama__Llama-4-Scout-17B-16E-Instruct": 108.6,
+    "meta-llama__Meta-Llama-3.1-405B": 405.9,
+    "microsoft__Phi-3-vision-128k-instruct": 4.15,
+    "microsoft__phi-4": 14.7,
+    "mistralai__Ministral-3-14B-Instruct-2512": 13.9,
+    "mistralai__Mistral-Small-3.1-24B-Instruct-2503": 24.0,
+    "mistralai__Mixtral-8x7B-Instruct-v0.1": 46.7,
+    "moonshotai__Kimi-Dev-72B": 72.7,
+    "moonshotai__Kimi-K2-Instruct": 1026.0,
+    "moonshotai__Kimi-VL-A3B-Instruct": 16.4,
+    "nvidia__Gemma-4-31B-IT-NVFP4": 31.3,
+    "nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4": 31.6,
+    "nvidia__Qwen3.6-27B-NVFP4": 27.4,
+    "nvidia__Qwen3.6-35B-A3B-NVFP4": 35.1,
+    "openai__gpt-oss-120b": 116.8,
+    "openai__gpt-oss-20b": 20.9,
+}
+ACTIVE = {
+    "Qwen__Qwen3-235B-A22B-FP8": 22.0,
+    "deepseek-ai__DeepSeek-V4-Flash": 13.0,
+    "openai__gpt-oss-120b": 5.1,
+    "openai__gpt-oss-20b": 3.6,
+    "moonshotai__Kimi-K2-Instruct": 32.0,
+    "mistralai__Mixtral-8x7B-Instruct-v0.1": 12.9,
+}
+
+
+def load(name):
+    return json.loads((CONFIGS / f"{name}.json").read_text())
+
+
+def kinds(config):
+    return Counter((layer["attention"] or {}).get("kind") for layer in layer_list(architecture(config)))
+
+
+@shared
+def test_every_shared_config_is_read_without_a_guess_about_its_layers():
+    for path in sorted(CONFIGS.glob("*.json")):
+        arch = architecture(json.loads(path.read_text()))
+        unexpected = [text for text in arch["assumptions"] if "tower" not in text]
+        assert not unexpected, path.name
+        assert arch["vocab_size"] > 0, path.name
+
+
+@shared
+@pytest.mark.parametrize("name", sorted(TOTALS))
+def test_total_parameters_are_the_published_ones(name):
+    total, _active = parameter_counts(architecture(load(name)))
+    assert total / 1e9 == pytest.approx(TOTALS[name], rel=0.01)
+
+
+@shared
+@pytest.mark.parametrize("name", sorted(ACTIVE))
+def test_active_parameters_are_about_the_published_ones(name):
+    _total, active = parameter_counts(architecture(load(name)))
+    assert active / 1e9 == pytest.approx(ACTIVE[name], rel=0.03)
+
+
+@shared
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("google__gemma-3-27b-it", {"sliding": 52, "full": 10}),
+        ("google__gemma-2-9b-it", {"sliding": 21, "full": 21}),
+        ("openai__gpt-oss-120b", {"sliding": 18, "full": 18}),
+        ("meta-llama__Llama-4-Scout-17B-16E-Instruct", {"chunked": 36, "full": 12}),
+        ("nvidia__Qwen3.6-27B-NVFP4", {"gated_delta_net": 48, "full": 16}),
+        ("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", {"mamba2": 23, "full": 6, None: 23}),
+        ("moonshotai__Kimi-K2-Instruct", {"mla": 61}),
+        ("deepseek-ai__DeepSeek-V4-Flash", {"compressed": 43}),
+        # use_sliding_window is false although a window is named.
+        ("Qwen__Qwen2.5-7B-Instruct", {"full": 28}),
+    ],
+)
+def test_kinds_of_layers(name, expected):
+    assert kinds(load(name)) == expected
+
+
+def base(**fields):
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "intermediate_size": 2816,
+        "vocab_size": 32000,
+    }
+    config.update(fields)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (base(model_type="mistral", sliding_window=4096), {"sliding": 8}),
+        (base(model_type="gemma2", sliding_window=4096), {"sliding": 4, "full": 4}),
+        (base(model_type="gemma3_text", sliding_window=512), {"sliding": 7, "full": 1}),
+        (
+            base(model_type="qwen2", use_sliding_window=True, sliding_window=512, max_window_layers=6),
+            {"full": 6, "sliding": 2},
+        ),
+        (base(model_type="jamba", attn_layer_period=4, attn_layer_offset=2), {"mamba1": 6, "full": 2}),
+        (base(model_type="bamba", attn_layer_indices=[3]), {"mamba2": 7, "full": 1}),
+        (
+            base(
+                model_type="granitemoehybrid",
+                layers_block_type=["mamba"] * 7 + ["attention"],
+                mamba_n_heads=16,
+                mamba_d_head=64,
+            ),
+            {"mamba2": 7, "full": 1},
+        ),
+        (
+            base(
+                model_type="kimi_linear",
+                kv_lora_rank=512,
+                qk_rope_head_dim=64,
+                linear_attn_config={
+                    "kda_layers": [1, 2, 3, 5, 6, 7],
+                    "full_attn_layers": [4, 8],
+                    "num_heads": 8,
+                },
+            ),
+            {"kda": 6, "mla": 2},
+        ),
+        (base(model_type="minimax_text_01", attn_type_list=[0] * 7 + [1]), {"lightning": 7, "full": 1}),
+        (base(model_type="lfm2", layer_types=["conv", "full_attention"] * 4), {"short_conv": 4, "full": 4}),
+        (base(model_type="falcon_h1", mamba_n_heads=16), {"parallel": 8}),
+        (base(model_type="mamba2", num_heads=32), {"mamba2": 8}),
+        (base(model_type="bert"), {"encoder": 8}),
+    ],
+)
+def test_other_families(config, expected):
+    assert kinds(config) == expected
+
+
+def test_window_layers_that_share_keys_take_those_of_the_last_own_layer_of_their_kind():
+    config = base(
+        model_type="gemma3n_text",
+        sliding_window=512,
+        layer_types=["sliding_attention"] * 3
+        + ["full_attention"]
+        + ["sliding_attention"] * 3
+        + ["full_attention"],
+        num_kv_shared_layers=4,
+    )
+    layers = layer_list(architecture(config))
+    assert [layer["attention"].get("kv_from") for layer in layers] == [None] * 4 + [2, 3, 4, 4]
+
+
+def test_dense_layers_shared_experts_and_interleaving():
+    config = base(
+        model_type="deepseek_v3",
+        n_routed_experts=16,
+        num_experts_per_tok=4,
+        moe_intermediate_size=512,
+        n_shared_experts=2,
+        first_k_dense_replace=3,
+    )
+    mlps = [layer["mlp"] for layer in layer_list(architecture(config))]
+    assert [mlp["kind"] for mlp in mlps] == ["dense"] * 3 + ["moe"] * 5
+    assert mlps[-1]["shared"] == 1024
+    assert mlps[0]["width"] == 2816
+    step = base(
+        model_type="llama4_text", num_local_experts=4, interleave_moe_layer_step=2, intermediate_size_mlp=4096
+    )
+    mlps = [layer["mlp"] for layer in layer_list(architecture(step))]
+    assert [mlp["kind"] for mlp in mlps] == ["dense", "moe"] * 4
+    assert mlps[0]["width"] == 4096
+
+
+def test_layers_that_were_pruned_away_are_none():
+    blocks = [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 2.625}}] * 7
+    blocks.append({"attention": {"no_op": True}, "ffn": {"no_op": True}})
+    layers = layer_list(architecture(base(model_type="nemotron-nas", block_configs=blocks)))
+    assert layers[-1] == {"attention": None, "mlp": None}
+    assert layers[0]["attention"]["kv_heads"] == 2
+    assert layers[0]["mlp"]["width"] == 1792
+
+
+def test_a_family_that_is_not_known_is_read_by_its_fields():
+    arch = architecture({"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8})
+    assert arch["layers"][0]["attention"]["head_size"] == 64
+    assert len(arch["assumptions"]) == 3
+    assert architecture(base(layer_types=["novel"] * 8))["assumptions"] == [
+        "layer type 'novel' isn't known: counted as full attention"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (None, "JSON object"),
+        ([], "JSON object"),
+        ({"hidden_size": 512}, "number of layers"),
+        ({"num_hidden_layers": 0, "hidden_size": 512}, "number of layers"),
+        ({"num_hidden_layers": 2}, "hidden size"),
+    ],
+)
+def test_a_config_without_a_model_is_refused(config, words):
+    with pytest.raises(ConfigError, match=words):
+        architecture(config)
+
+
+VALUES = st.none() | st.booleans() | st.integers(-3, 70) | st.floats(allow_nan=False) | st.text(max_size=5)
+FIELDS = (
+    *(
+        "sliding_window",
+        "layer_types",
+        "num_key_value_heads",
+        "head_dim",
+        "num_experts",
+        "kv_lora_rank",
+        "rope_scaling",
+    ),
+    *(
+        "qk_rope_head_dim",
+        "vision_config",
+        "compress_ratios",
+        "hybrid_override_pattern",
+        "moe_layer_freq",
+        "vocab_size",
+    ),
+    *(
+        "full_attention_interval",
+        "quantization_config",
+        "tie_word_embeddings",
+        "moe_layers",
+        "block_configs",
+        "dtype",
+    ),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES | st.lists(VALUES, max_size=9), max_size=5))
+def test_odd_values_never_break_the_reader(fields):
+    arch = architecture(base(**fields))
+    assert sum(run["count"] for run in arch["layers"]) == 8

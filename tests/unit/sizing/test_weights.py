@@ -1,0 +1,214 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Weights per rank: against vLLM's own "Model loading took" lines, and laws that hold for every model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB, MIB
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import (
+    architecture,
+    layer_list,
+)
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import (
+    allocated,
+    encoder_split,
+    lora_bytes,
+    parallel_error,
+    parameter_counts,
+    pipeline_split,
+    weights,
+)
+
+CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
+shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
+
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def load(name):
+    return architecture(json.loads((CONFIGS / f"{name.replace('/', '__')}.json").read_text()))
+
+
+def gib(arch, **settings):
+    return weights(arch, **settings)["bytes"] / GIB
+
+
+# What vLLM printed (shared/cases/sizing_dev.jsonl), to the last digit: config, settings, GiB.
+REPORTED = [
+    ("meta-llama/Llama-3.1-8B-Instruct", {"version": "0.5.4"}, 14.9888),
+    ("meta-llama/Llama-3.1-8B-Instruct", {"version": "0.19.0", "dtype": "float32"}, 29.98),
+    ("meta-llama/Llama-3.1-8B-Instruct", {"version": "0.19.0", "pp": 2}, 7.51),
+    ("meta-llama/Llama-3.1-8B-Instruct", {"version": "0.31.0"}, 15.0),
+    ("Qwen/Qwen2.5-7B-Instruct", {"version": "0.19.0"}, 14.25),
+    ("Qwen/Qwen2.5-7B-Instruct", {"version": "0.19.0", "tp": 4}, 3.55),
+    ("Qwen/Qwen2.5-7B-Instruct", {"quantization": "bitsandbytes", "version": "0.7.3"}, 5.43),
+    ("Qwen/Qwen2.5-72B-Instruct", {"version": "0.19.0", "tp": 4}, 33.98),
+    ("Qwen/Qwen3-8B", {"version": "0.19.0", "tp": 4}, 3.82),
+    ("Qwen/Qwen3-30B-A3B", {"version": "0.19.0", "tp": 4}, 14.25),
+    ("Qwen/Qwen3-30B-A3B-FP8", {}, 29.09),
+    ("Qwen/Qwen1.5-MoE-A2.7B", {"version": "0.19.0"}, 26.67),
+    ("Qwen/Qwen3.5-0.8B", {"version": "0.28.0"}, 1.72),
+    ("RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic", {"version": "0.19.0", "tp": 2}, 33.88),
+    ("redhatai/Llama-3.3-70B-Instruct-quantized.w8a8", {"version": "0.19.0", "tp": 4}, 16.96),
+    ("RedHatAI/Mistral-Small-3.1-24B-Instruct-2503-quantized.w8a8", {"version": "0.19.0", "tp": 2}, 12.11),
+    (
+        "mistralai/Mistral-Small-3.1-24B-Instruct-2503",
+        {"version": "0.19.0", "tp": 4, "encoder": "data"},
+        11.86,
+    ),
+    ("mistralai/Mixtral-8x7B-Instruct-v0.1", {"version": "0.19.0", "tp": 2}, 43.51),
+    ("meta-llama/Llama-4-Scout-17B-16E-Instruct", {"version": "0.19.0", "tp": 4}, 53.12),
+    ("deepseek-ai/DeepSeek-V2-Lite-Chat", {"version": "0.19.0"}, 29.43),
+    ("deepseek-ai/DeepSeek-V2-Lite-Chat", {"version": "0.5.0"}, 29.301),
+    ("google/gemma-2-27b-it", {"version": "0.19.0"}, 50.72),
+    ("google/gemma-3-4b-it", {"version": "0.19.0"}, 8.58),
+    ("google/gemma-3-27b-it", {"version": "0.8.2", "tp": 4}, 13.1665),
+    ("google/gemma-4-26B-A4B", {}, 48.5),
+    ("nvidia/Gemma-4-31B-IT-NVFP4", {}, 31.04),
+    ("openai/gpt-oss-120b", {}, 65.9651),
+    ("MiniMaxAI/MiniMax-M2.5", {"tp": 4}, 53.75),
+    ("ibm-granite/granite-3.1-8b-instruct", {"version": "0.19.0", "tp": 4}, 3.87),
+    ("microsoft/phi-4", {"version": "0.19.0", "tp": 2}, 13.77),
+    ("llava-hf/llava-v1.6-mistral-7b-hf", {"version": "0.10.2"}, 14.0786),
+]
+
+
+@shared
+@pytest.mark.parametrize(("name", "settings", "reported"), REPORTED)
+def test_weights_are_those_that_vllm_reported(name, settings, reported):
+    assert gib(load(name), **settings) == pytest.approx(reported, rel=0.006)
+
+
+@shared
+def test_parts_add_up_and_total_fits_the_parameters():
+    for path in sorted(CONFIGS.glob("*.json")):
+        arch = architecture(json.loads(path.read_text()))
+        result = weights(arch, tp=2, version="0.19.0")
+        assert result["bytes"] == sum(result["parts"].values()), path.name
+        total, active = parameter_counts(arch)
+        assert 0 < active <= total, path.name
+        assert result["parameters"] == {"total": total, "active": active}
+
+
+@shared
+@given(st.data())
+def test_more_ranks_never_need_more_bytes_each(data):
+    name = data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json"))))
+    arch = load(name)
+    version = data.draw(st.sampled_from([None, "0.7.3", "0.19.0", "0.31.0"]))
+    sizes = [weights(arch, tp=tp, version=version)["bytes"] for tp in (1, 2, 4, 8)]
+    # What torch's allocator rounds up doesn't shrink with the tensors: at most 1 MiB of each.
+    slack = len(layer_list(arch)) * 12 * MIB
+    assert all(later <= earlier + slack for earlier, later in zip(sizes, sizes[1:]))
+    spread = weights(arch, tp=2, dp=4, expert_parallel=True)["bytes"]
+    assert spread <= weights(arch, tp=2)["bytes"] + slack
+
+
+def test_data_parallel_ranks_share_experts_only():
+    moe = architecture(dict(LLAMA, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2))
+    one, four = weights(moe), weights(moe, dp=4, expert_parallel=True)
+    assert four["parts"]["attention"] == one["parts"]["attention"]
+    assert four["parts"]["experts"] == pytest.approx(one["parts"]["experts"] / 4, rel=0.01)
+    assert weights(moe, dp=4)["parts"]["experts"] == pytest.approx(four["parts"]["experts"], rel=0.01)
+    dense = architecture(LLAMA)
+    assert weights(dense, dp=4)["bytes"] == weights(dense)["bytes"]
+
+
+def test_kv_heads_are_replicated_where_ranks_outnumber_them():
+    few = architecture(dict(LLAMA, num_key_value_heads=2))
+    eight, two = weights(few, tp=8)["parts"]["attention"], weights(few, tp=2)["parts"]["attention"]
+    # Queries and output split on; keys and values of one head stay.
+    split = 32 * 2 * 4096 * 4096 * 2
+    keys = 32 * 2 * 128 * 4096 * 2
+    assert two == pytest.approx(split / 2 + keys, rel=0.02)
+    assert eight == pytest.approx(split / 8 + keys, rel=0.02)
+
+
+def test_vocabulary_is_padded_and_tied_embeddings_are_held_once():
+    odd = architecture(dict(LLAMA, vocab_size=50001))
+    assert weights(odd, tp=4)["parts"]["embedding"] == allocated(50048 // 4 * 4096 * 2)
+    tied = architecture(dict(LLAMA, tie_word_embeddings=True))
+    assert weights(tied)["parts"]["lm_head"] == 0
+    ends = weights(tied, pp=2)["stages"]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-4)
+
+
+def test_index_total_decides_over_arithmetic():
+    arch = architecture(LLAMA)
+    true = 16_060_522_496
+    plain, told = weights(arch), weights(arch, checkpoint_bytes=true)
+    assert told["source"] == "checkpoint"
+    assert told["bytes"] == pytest.approx(plain["bytes"], rel=1e-3)
+    assert weights(arch, checkpoint_bytes=true * 2)["bytes"] == pytest.approx(2 * plain["bytes"], rel=0.01)
+    # Quantized while loading: the checkpoint is still in 16 bits.
+    online = weights(arch, quantization="fp8", checkpoint_bytes=true)
+    assert online["bytes"] == pytest.approx(weights(arch, quantization="fp8")["bytes"], rel=1e-3)
+    # A GGUF file is what is loaded.
+    gguf = weights(arch, quantization="gguf q4_k_m", checkpoint_bytes=4_920_000_000)
+    assert gguf["bytes"] == pytest.approx(4.95e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "expected"),
+    [
+        (32, 1, [32]),
+        (32, 2, [16, 16]),
+        (61, 2, [31, 30]),
+        (61, 4, [15, 15, 16, 15]),
+        (62, 4, [15, 16, 16, 15]),
+    ],
+)
+def test_pipeline_stages(layers, pp, expected):
+    assert pipeline_split(layers, pp) == expected
+
+
+def test_draft_layers_and_towers_are_counted_when_they_are_loaded():
+    config = dict(LLAMA, model_type="qwen3_5", num_nextn_predict_layers=1)
+    arch = architecture(config)
+    assert weights(arch)["parts"]["draft"] == 0
+    assert weights(arch, draft=True)["parts"]["draft"] > 200 * MIB
+    assert weights(arch, encoder="none")["parts"]["encoder"] == 0
+    assert weights(arch, tp=4, encoder="data")["parts"]["encoder"] == weights(arch)["parts"]["encoder"]
+    assert encoder_split("mistralai/Pixtral-12B") == "data"
+    assert encoder_split("Qwen/Qwen2.5-VL-7B") == "weights"
+    assert encoder_split("Qwen/Qwen2.5-VL-7B", "data") == "data"
+
+
+def test_lora_slots():
+    arch = architecture(LLAMA)
+    # 41.9 M parameters of rank 16 beside q, k, v, o, gate, up and down of an 8B Llama.
+    assert lora_bytes(arch) == 2 * 41_943_040
+    assert lora_bytes(arch, max_loras=4, max_lora_rank=32) == 8 * lora_bytes(arch)
+    assert lora_bytes(arch, tp=2, fully_sharded=True) == lora_bytes(arch) // 2
+    assert lora_bytes(arch) // 2 < lora_bytes(arch, tp=2) < lora_bytes(arch)
+
+
+def test_heads_that_ranks_do_not_divide():
+    arch = architecture(LLAMA)
+    assert parallel_error(arch, 8) is None
+    expected = "Total number of attention heads (32) must be divisible by tensor parallel size (3)."
+    assert parallel_error(arch, 3) == expected
+
+
+@given(st.integers(1, 1 << 36), st.sampled_from([None, "0.19.0", "0.31.0"]))
+def test_allocator_never_books_less_nor_two_mebibytes_more(size, version):
+    assert size <= allocated(size, version) < size + 2 * MIB
