@@ -101,7 +101,9 @@ def architecture(config):
         "dtype": _dtype(config, text),
         "tied": _tied(config, text, model_type),
         "layers": _runs(attentions, mlps),
-        "encoders": encoder_towers(config, text, outer_type, architectures, hidden, assumptions),
+        "encoders": encoder_towers(
+            mapping(config, "thinker_config") or config, outer_type, architectures, hidden, assumptions
+        ),
         "draft": _draft(text, model_type, attentions, mlps),
         "embeddings_per_layer": integer(text, "hidden_size_per_layer_input") or None,
         "rope": _rope_tables(text, outer_type, attentions),
@@ -140,7 +142,15 @@ def _text_config(config):
                     if merged.get(key) is None and config.get(key) is not None:
                         merged[key] = config[key]
                 return merged
-    return config
+    return _flat(config)
+
+
+def _flat(config):
+    """``config`` with the nested sections of DBRX and MPT beside its own fields."""
+    nested = {
+        key: value for part in ("ffn_config", "attn_config") for key, value in mapping(config, part).items()
+    }
+    return {**nested, **config} if nested else config
 
 
 def _layer_count(text):

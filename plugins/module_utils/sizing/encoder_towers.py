@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .config_fields import first, note, positive
 
-_SECTIONS = (("vision", ("vision_config", "vision_tower_config", "visual", "vit_config", "img_processor")),)
+_VISION_SECTIONS = ("vision_config", "vision_tower_config", "visual", "vit_config", "img_processor")
 _AUDIO_SECTIONS = ("audio_config", "audio_encoder_config", "sound_config", "audio_tower_config")
 
 # The tower of a family whose config leaves it (or its sizes) out: layers, hidden, intermediate, patch.
@@ -37,14 +37,14 @@ _PROJECTORS = {
 _FEW = {"llava_next": "llava", "llava_onevision": "llava", "internvl": "llava"}
 
 
-def encoder_towers(config, text, model_type, architectures, hidden, assumptions):
+def encoder_towers(config, model_type, architectures, hidden, assumptions):
     """``[{kind, parameters, layers, hidden_size, intermediate_size, projector, split}]``.
 
     parameters: with the projector; split: whether tensor parallelism splits the tower.
     """
     towers = []
     section = None
-    for key in _SECTIONS[0][1]:
+    for key in _VISION_SECTIONS:
         if isinstance(config.get(key), dict):
             section = config[key]
             break

@@ -25,9 +25,14 @@ class KvCache:
 
     arch: of ``architecture``; kv_cache_dtype, dtype: as the flags, None: auto; generation: V0 or V1; block_size:
     the flag's value, None: vLLM's choice; batched_tokens: max_num_batched_tokens, None: not known (8192 is
-    assumed where it matters); prefix_caching: None: the version's default; speculative_tokens: per step, 0: none;
-    draft_layers: attention layers of a draft model or MTP module that share the pool; mamba_mode: none, align,
-    all or None; async_scheduling: None: the version's default; capability: compute capability of the GPU.
+    assumed where it matters); prefix_caching: None: not known; speculative_tokens: per step, 0: none;
+    draft_layers: attention layers of an MTP module that share the pool; draft: architecture of a draft model of
+    its own (Eagle and the like), whose layers share it too; mamba_mode: none, align, all or None;
+    mamba_state_dtype: ``--mamba-ssm-cache-dtype``; async_scheduling: None: on from 0.26; capability: compute
+    capability of the GPU (9.0), None: not known.
+
+    What comes out: ``block_size`` (tokens), ``groups``, ``bytes_per_block`` (of the pool), ``bytes_per_token`` (of
+    the model without drafts), ``assumptions``, and the methods; ``report`` gives all of it as plain data.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class KvCache:
         prefix_caching=None,
         speculative_tokens=0,
         draft_layers=0,
+        draft=None,
         mamba_mode=None,
         mamba_state_dtype=None,
         mla_disabled=False,
@@ -67,6 +73,10 @@ class KvCache:
         self._speculative_tokens = speculative_tokens
         self._hybrid_disabled = hybrid_disabled
         self.layers = self._layers(draft_layers)
+        if draft:
+            drafted = [layer["attention"] for layer in layer_list(draft)]
+            self.layers += drafted
+            draft_layers += len(drafted)
         self.block_size = self._block_size(block_size)
         own = len(self.layers) - draft_layers
         specs = self._specs()

@@ -93,7 +93,7 @@ def _moe(text, model_type, experts, hidden, assumptions):
     if not width:
         width = 4 * hidden
         note(assumptions, f"the width of the experts isn't in the config: {width} is assumed")
-    active = integer(
+    active = of_layer(text, 0, "num_experts_per_token", "moe_topk", "moe_top_k") or integer(
         text, "num_experts_per_tok", "top_k_experts", "moe_topk", "moe_k", "num_selected_experts"
     )
     item = {

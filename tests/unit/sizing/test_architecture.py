@@ -200,6 +200,157 @@ def test_other_families(config, expected):
     assert kinds(config) == expected
 
 
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+
+
+def family(model_type, hidden, layers, heads, kv_heads, width, vocabulary, **fields):
+    config = {
+        "model_type": model_type,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": width,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": False,
+    }
+    config.update(fields)
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def moe(experts, active, width, **fields):
+    return dict(num_experts=experts, num_experts_per_tok=active, moe_intermediate_size=width, **fields)
+
+
+# Families that aren't among the shared configs: published dimensions, published total in billions.
+FAMILIES = {
+    "Falcon-7B": (
+        family("falcon", 4544, 32, 71, None, None, 65024, multi_query=True, tie_word_embeddings=True),
+        6.92,
+    ),
+    "Phi-2": (family("phi", 2560, 32, 32, 32, 10240, 51200), 2.78),
+    "Mixtral-8x22B": (
+        family("mixtral", 6144, 56, 48, 8, 16384, 32768, num_local_experts=8, num_experts_per_tok=2),
+        140.6,
+    ),
+    "DeepSeek-V3": (
+        family(
+            *("deepseek_v3", 7168, 61, 128, 128, 18432, 129280),
+            **LATENT,
+            **{
+                "q_lora_rank": 1536,
+                "n_routed_experts": 256,
+                "num_experts_per_tok": 8,
+                "moe_intermediate_size": 2048,
+            },
+            **{"n_shared_experts": 1, "first_k_dense_replace": 3},
+        ),
+        671.0,
+    ),
+    "Qwen3-Next-80B-A3B": (
+        family(
+            *("qwen3_next", 2048, 48, 16, 2, 5120, 151936),
+            **moe(512, 10, 512, shared_expert_intermediate_size=512),
+            **{"head_dim": 256, "full_attention_interval": 4, "linear_num_key_heads": 16},
+            **{"linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128},
+        ),
+        79.7,
+    ),
+    "Jamba-mini": (
+        family(
+            *("jamba", 4096, 32, 32, 8, 14336, 65536),
+            **{
+                "attn_layer_period": 8,
+                "attn_layer_offset": 4,
+                "expert_layer_period": 2,
+                "expert_layer_offset": 1,
+            },
+            **{"num_experts": 16, "num_experts_per_tok": 2, "mamba_d_state": 16, "mamba_dt_rank": 256},
+        ),
+        51.6,
+    ),
+    "Granite-4.0-h-small": (
+        family(
+            *("granitemoehybrid", 4096, 40, 32, 8, 768, 100352),
+            layers_block_type=(["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
+            tie_word_embeddings=True,
+            **{"mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128, "num_local_experts": 72},
+            **{"num_experts_per_tok": 10, "shared_intermediate_size": 1536},
+        ),
+        32.2,
+    ),
+    "Falcon-H1-7B": (
+        family(
+            *("falcon_h1", 3072, 44, 12, 2, 12288, 130048),
+            **{
+                "head_dim": 128,
+                "mamba_d_ssm": 3072,
+                "mamba_n_heads": 24,
+                "mamba_d_head": 128,
+                "mamba_d_state": 256,
+            },
+        ),
+        7.59,
+    ),
+    "Kimi-Linear-48B-A3B": (
+        family(
+            *("kimi_linear", 2304, 27, 32, 32, 9216, 163840),
+            **LATENT,
+            **{"num_experts": 256, "num_experts_per_token": 8, "moe_intermediate_size": 1024},
+            **{"num_shared_experts": 1, "first_k_dense_replace": 1},
+            linear_attn_config={
+                "kda_layers": [index for index in range(1, 27) if index % 4],
+                "num_heads": 32,
+                "head_dim": 128,
+            },
+        ),
+        49.1,
+    ),
+    "MiniMax-Text-01": (
+        family(
+            *("minimax_text_01", 6144, 80, 64, 8, 9216, 200064),
+            **{"head_dim": 128, "attn_type_list": ([0] * 7 + [1]) * 10},
+            **{"num_local_experts": 32, "num_experts_per_tok": 2},
+        ),
+        456.0,
+    ),
+    "Falcon-Mamba-7B": (
+        family(
+            *("falcon_mamba", 4096, 64, None, None, 8192, 65024),
+            **{"state_size": 16, "time_step_rank": 256, "conv_kernel": 4},
+        ),
+        7.27,
+    ),
+    "DBRX": (
+        {
+            **{"model_type": "dbrx", "d_model": 6144, "n_layers": 40, "n_heads": 48, "vocab_size": 100352},
+            "attn_config": {"kv_n_heads": 8},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        },
+        132.0,
+    ),
+    "Whisper-large-v3": (
+        {
+            **{"model_type": "whisper", "d_model": 1280, "num_hidden_layers": 32, "encoder_layers": 32},
+            **{
+                "decoder_attention_heads": 20,
+                "encoder_ffn_dim": 5120,
+                "decoder_ffn_dim": 5120,
+                "vocab_size": 51866,
+            },
+        },
+        1.54,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_families_beyond_the_shared_configs(name):
+    config, published = FAMILIES[name]
+    total, _active = parameter_counts(architecture(config))
+    assert total / 1e9 == pytest.approx(published, rel=0.01)
+
+
 def test_window_layers_that_share_keys_take_those_of_the_last_own_layer_of_their_kind():
     config = base(
         model_type="gemma3n_text",

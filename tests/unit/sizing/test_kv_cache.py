@@ -334,6 +334,18 @@ def test_override_replaces_the_number_of_blocks():
     assert cache.fits(0, 1584, override=100)
 
 
+def test_layers_of_a_draft_model_come_on_top():
+    draft = model(num_hidden_layers=1)
+    cache = KvCache(model(), version="0.19", draft=draft)
+    assert cache.bytes_per_token == 131_072
+    assert cache.bytes_per_block == 33 * 4096 * 16
+    # An Eagle head beside gpt-oss: 13 full and 12 window layers become two groups of 13.
+    types = ["sliding_attention", "full_attention"] * 12
+    arch = model(model_type="gpt_oss", num_hidden_layers=24, layer_types=types, sliding_window=128)
+    assert [group.width for group in KvCache(arch, version="0.19", draft=draft).groups] == [13, 13]
+    assert [group.width for group in KvCache(arch, version="0.11", draft=draft).groups] == [12, 12, 12]
+
+
 def test_layers_that_share_keys_keep_none():
     types = ["sliding_attention", "full_attention"] * 4
     own = model(model_type="gemma3n_text", num_hidden_layers=8, layer_types=types, sliding_window=512)

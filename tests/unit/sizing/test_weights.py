@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_more_ranks_never_need_more_bytes_each(data):
     sizes = [weights(arch, tp=tp, version=version)["bytes"] for tp in (1, 2, 4, 8)]
     # What torch's allocator rounds up doesn't shrink with the tensors: at most 1 MiB of each.
     slack = len(layer_list(arch)) * 12 * MIB
-    assert all(later <= earlier + slack for earlier, later in zip(sizes, sizes[1:]))
+    assert all(later <= earlier + slack for earlier, later in pairwise(sizes))
     spread = weights(arch, tp=2, dp=4, expert_parallel=True)["bytes"]
     assert spread <= weights(arch, tp=2)["bytes"] + slack
 
