@@ -25,7 +25,7 @@ class KvCache:
 
     arch: of ``architecture``; kv_cache_dtype, dtype: as the flags, None: auto; generation: V0 or V1; block_size:
     the flag's value, None: vLLM's choice; batched_tokens: max_num_batched_tokens, None: not known (8192 is
-    assumed where it matters); prefix_caching: None: not known; speculative_tokens: per step, 0: none;
+    assumed where it matters); prefix_caching: None: the version's default; speculative_tokens: per step, 0: none;
     draft_layers: attention layers of an MTP module that share the pool; draft: architecture of a draft model of
     its own (Eagle and the like), whose layers share it too; mamba_mode: none, align, all or None;
     mamba_state_dtype: ``--mamba-ssm-cache-dtype``; async_scheduling: None: on from 0.26; capability: compute
@@ -187,16 +187,24 @@ class KvCache:
         if not any(spec_group.spec.kind == "state" for spec_group in self.groups):
             return 1
         if in_range(self.version, None, "0.14"):
-            return 1
+            # One until 0.11; then one for every block of tokens where states are cached.
+            return 0 if prefix_caching and in_range(self.version, "0.12") else 1
         if mamba_mode is None:
-            if prefix_caching is None:
-                prefix_caching = True
-                note(
-                    self.assumptions,
-                    "prefix caching isn't known: a request is given two states a layer, not one",
-                )
-            mamba_mode = "align" if prefix_caching else "none"
+            mamba_mode = self._mamba_mode(prefix_caching)
+        if mamba_mode == "all":
+            return 0
         return (2 if mamba_mode == "align" else 1) + self._speculative_tokens
+
+    def _mamba_mode(self, prefix_caching):
+        """align where states are cached or drafts must be rolled back (0.20+), else none."""
+        if prefix_caching is None:
+            # Hybrids: opt-in until 0.27 (vLLM pull request 50991).
+            prefix_caching = in_range(self.version, "0.28")
+            if prefix_caching is None:
+                note(self.assumptions, "neither version nor prefix caching is known: it is taken as on")
+                prefix_caching = True
+        drafts = self._speculative_tokens and in_range(self.version, "0.20") is not False
+        return "align" if prefix_caching or drafts else "none"
 
     def blocks_per_request(self, length):
         """Blocks over all groups that one request of ``length`` tokens takes."""

@@ -30,7 +30,7 @@ class Group(NamedTuple):
 
 class Limits(NamedTuple):
     """What a request's need depends on besides its length. tokens: that one step (and those in flight) brings;
-    state_blocks: of one request in a state layer; context: dcp x pcp as far as it divides a request."""
+    state_blocks: of one request in a state layer, 0: one for every block of tokens; context: dcp x pcp as far as it divides a request."""
 
     tokens: int
     state_blocks: int = 1
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 def blocks_of_request(spec, length, limits):
     """Blocks of one group that one request of ``length`` tokens takes (6.2)."""
     if spec.kind == "state":
-        return limits.state_blocks
+        return limits.state_blocks or -(-length // spec.block)
     if spec.kind == "sliding":
         tokens = min(spec.window - 1 + limits.tokens, length)
         return -(-tokens // spec.block) + 1
@@ -50,14 +50,6 @@ def blocks_of_request(spec, length, limits):
         return -(-spec.window // spec.block)
     mine = (length + limits.context - 1) // limits.context
     return -(-mine // spec.block)
-
-
-def resized(spec, block):
-    """``spec`` with another block size."""
-    if not spec.token or block == spec.block:
-        return spec
-    page = -(-(block // spec.ratio * spec.token) // spec.alignment) * spec.alignment
-    return spec._replace(block=block, page=page)
 
 
 def hybrid_block_size(attention, states, given, alignment=16):

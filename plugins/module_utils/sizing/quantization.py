@@ -243,7 +243,7 @@ def _by_config(config, arch, version, assumptions):
         zero = 4 if config.get("zero_point", True) else 0
         return Plan("awq", _everywhere(_sized(_AWQ, config)._replace(zero_bits=zero)), ignored, patterns)
     if method.startswith(("gptq", "auto-round", "auto_round", "autoround", "intel")):
-        zero = 0 if config.get("sym", True) else _integer(config.get("bits"), 4)
+        zero = 0 if config.get("sym", True) else _bits(config.get("bits"), 4)
         head = _sized(_INT4, config) if config.get("lm_head") else NONE
         plan = Plan(
             method, _everywhere(_sized(_INT4, config)._replace(zero_bits=zero), head), ignored, patterns
@@ -265,8 +265,13 @@ def _integer(value, default):
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
+def _bits(value, default):
+    bits = _integer(value, default)
+    return bits if 1 <= bits <= 16 else default
+
+
 def _sized(scheme, config):
-    bits = _integer(config.get("bits", config.get("w_bit")), int(scheme.bits))
+    bits = _bits(config.get("bits", config.get("w_bit")), int(scheme.bits))
     group = _integer(config.get("group_size", config.get("q_group_size")), scheme.group)
     return scheme._replace(name="int4" if bits <= 4 else "int8", bits=bits, group=group if group > 0 else 0)
 
@@ -346,7 +351,7 @@ _ALL = ("Linear", "LinearBase", "FusedMoE")
 
 def _group_scheme(group, config):
     weights = mapping(group, "weights")
-    bits = _integer(weights.get("num_bits"), 8)
+    bits = _bits(weights.get("num_bits"), 8)
     size = _integer(weights.get("group_size"), 0)
     strategy = str(weights.get("strategy") or ("group" if size else "channel"))
     floating = str(weights.get("type")) == "float"

@@ -144,7 +144,7 @@ PRINTED = [
     ("Qwen/Qwen3.5-0.8B", {"version": "0.28.0"}, 10_775, 262_144, 5_788_118, 22.08),
     (
         "nvidia/Qwen3.6-27B-NVFP4",
-        {"version": "0.21", "tp": 2, "kv_cache_dtype": "fp8"},
+        {"version": "0.28", "tp": 2, "kv_cache_dtype": "fp8"},
         411,
         262_144,
         619_202,
@@ -152,7 +152,7 @@ PRINTED = [
     ),
     (
         "nvidia/Qwen3.6-27B-NVFP4",
-        {"version": "0.21", "kv_cache_dtype": "bfloat16", "prefix_caching": False},
+        {"version": "0.21", "kv_cache_dtype": "bfloat16"},
         *(184, 131_072, 141_036, 1.08),
     ),
     (
@@ -165,7 +165,14 @@ PRINTED = [
         {"version": "0.22.0", "kv_cache_dtype": "fp8", "speculative_tokens": 2, "draft_layers": 1},
         *(3275, 262_144, 6_312_658, 24.08),
     ),
-    ("Qwen/Qwen3.5-122B-A10B", {"version": "0.19.0", "kv_cache_dtype": "fp8"}, 448, 131_072, 467_712, 11.79),
+    (
+        "Qwen/Qwen3.5-122B-A10B",
+        {"version": "0.19.0", "kv_cache_dtype": "fp8", "prefix_caching": True},
+        448,
+        131_072,
+        467_712,
+        11.79,
+    ),
 ]
 
 
@@ -174,9 +181,6 @@ PRINTED = [
 def test_tokens_and_concurrency_are_those_that_vllm_printed(
     name, settings, blocks, length, tokens, concurrency
 ):
-    settings = dict(settings)
-    if settings.get("version") == "0.19.0" and "Qwen3.5" in name:
-        settings["prefix_caching"] = True
     cache = KvCache(load(name), **settings)
     assert cache.tokens(blocks, length) == tokens
     assert cache.concurrency(blocks, length) == pytest.approx(concurrency, abs=0.006)
@@ -267,6 +271,31 @@ def test_need_and_estimated_length_are_those_that_vllm_printed(
 def test_block_size_of_hybrids_covers_a_state(name, settings, block):
     assert KvCache(load(name), version="0.21", **settings).block_size == block
     assert hybrid_block_size(0, 100, None) == 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [
+        ({"version": "0.11.0"}, 1),
+        ({"version": "0.14.0"}, 1),
+        ({"version": "0.14.0", "prefix_caching": True}, 16),
+        ({"version": "0.19.0", "prefix_caching": False}, 1),
+        ({"version": "0.19.0", "prefix_caching": True}, 2),
+        ({"version": "0.27.1"}, 1),
+        ({"version": "0.28"}, 2),
+        ({}, 2),
+        ({"version": "0.19.0", "speculative_tokens": 2}, 3),
+        ({"version": "0.20.2", "speculative_tokens": 2}, 4),
+        ({"version": "0.19.0", "mamba_mode": "all"}, 16),
+        ({"version": "0.19.0", "prefix_caching": True, "speculative_tokens": 3}, 5),
+    ],
+)
+def test_states_of_a_request_by_version_and_mode(settings, blocks):
+    arch = model(model_type="bamba", attn_layer_indices=[9, 18, 27], mamba_n_heads=128)
+    cache = KvCache(arch, block_size=1024, **settings)
+    assert cache.block_size == 1024
+    states = [group for group in cache.report(GIB, 16_384)["groups"] if group["kind"] == "state"]
+    assert {group["blocks_per_request"] for group in states} == {blocks}
 
 
 def window(**fields):
