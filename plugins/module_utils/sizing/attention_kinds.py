@@ -95,7 +95,9 @@ def _layer_types(text, model_type, layers, assumptions):
     if period and period > 1:
         return ["full" if (index + 1) % period == 0 else "sliding" for index in range(layers)]
     if text.get("use_sliding_window") and integer(text, "max_window_layers") is not None:
-        return ["sliding" if index >= text["max_window_layers"] else "full" for index in range(layers)]
+        return [
+            "sliding" if index >= integer(text, "max_window_layers") else "full" for index in range(layers)
+        ]
     return ["sliding"] * layers
 
 
@@ -143,7 +145,7 @@ def _llama4_types(text, layers):
     if not isinstance(no_rope, list) or len(no_rope) < layers:
         # vLLM's and Transformers' default: every fourth layer is without rotary positions, hence global.
         no_rope = [int((index + 1) % 4 != 0) for index in range(layers)]
-    chunked = bool(text.get("attention_chunk_size"))
+    chunked = bool(positive(text, "attention_chunk_size"))
     return ["chunked" if chunked and no_rope[index] else "full" for index in range(layers)]
 
 
@@ -184,9 +186,9 @@ def _latent(text, index):
         "kind": "mla",
         "heads": positive(text, "num_attention_heads") or 1,
         "q_lora_rank": integer(text, "q_lora_rank") or 0,
-        "kv_lora_rank": text["kv_lora_rank"],
+        "kv_lora_rank": integer(text, "kv_lora_rank"),
         "qk_nope": integer(text, "qk_nope_head_dim") or 0,
-        "qk_rope": text["qk_rope_head_dim"],
+        "qk_rope": integer(text, "qk_rope_head_dim"),
         "v_head": integer(text, "v_head_dim") or integer(text, "qk_nope_head_dim") or 0,
         "indexer": None,
     }
@@ -194,7 +196,11 @@ def _latent(text, index):
         types = text.get("indexer_types")
         # GLM-5: a "shared" layer takes the tokens that the layer before it has chosen.
         own = not (isinstance(types, list) and index < len(types) and types[index] == "shared")
-        item["indexer"] = {"heads": text["index_n_heads"], "head_size": text["index_head_dim"], "own": own}
+        item["indexer"] = {
+            "heads": integer(text, "index_n_heads"),
+            "head_size": integer(text, "index_head_dim"),
+            "own": own,
+        }
     return item
 
 
@@ -204,7 +210,7 @@ def _compressed(text, index):
     indexer = None
     if ratio == 4 and positive(text, "index_n_heads"):
         indexer = {
-            "heads": text["index_n_heads"],
+            "heads": integer(text, "index_n_heads"),
             "head_size": integer(text, "index_head_dim") or 128,
             "own": True,
         }
@@ -236,7 +242,7 @@ def _grouped(text, model_type, index, kind, hidden, block, assumptions):
     value = positive(text, "v_head_dim", "head_dim_v") or size
     k_is_v = False
     if kind == "full" and positive(text, "global_head_dim"):
-        size = value = text["global_head_dim"]
+        size = value = integer(text, "global_head_dim")
         if text.get("attention_k_eq_v"):
             k_is_v = True
             kv_heads = positive(text, "num_global_key_value_heads") or kv_heads
@@ -256,7 +262,7 @@ def _grouped(text, model_type, index, kind, hidden, block, assumptions):
     if kind == "sliding":
         item["window"] = integer(text, "sliding_window", "sliding_window_size", "window_size")
     elif kind == "chunked":
-        item["chunk"] = text["attention_chunk_size"]
+        item["chunk"] = positive(text, "attention_chunk_size") or 8192
     if model_type == "whisper" or text.get("is_encoder_decoder"):
         item["cross"] = {"tokens": positive(text, "max_source_positions", "max_position_embeddings") or 1500}
     return item

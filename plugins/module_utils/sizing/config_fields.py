@@ -16,24 +16,27 @@ def first(section, *keys):
     return None
 
 
+# No dimension of a model is larger; a config that says so is broken, and its field counts as not set.
+_LARGEST = 1 << 32
+
+
+def _whole(value):
+    """``value`` as an int where it is a whole number of a sane size, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not -_LARGEST < value < _LARGEST or value != int(value):
+        return None
+    return int(value)
+
+
 def integer(section, *keys):
     """The first of ``keys`` that is a whole number (not a bool), or None."""
-    for key in keys:
-        value = section.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-    return None
+    return next((value for value in (_whole(section.get(key)) for key in keys) if value is not None), None)
 
 
 def positive(section, *keys):
     """The first of ``keys`` that is a whole number above zero, or None."""
-    for key in keys:
-        value = integer(section, key)
-        if value is not None and value > 0:
-            return value
-    return None
+    return next((value for value in (integer(section, key) for key in keys) if value and value > 0), None)
 
 
 def of_layer(section, index, *keys):
@@ -42,7 +45,8 @@ def of_layer(section, index, *keys):
         value = section.get(key)
         if isinstance(value, list):
             value = value[index] if index < len(value) else None
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        value = _whole(value)
+        if value and value > 0:
             return value
     return None
 

@@ -33,8 +33,8 @@ _BIAS = ("gpt2", "gpt_neox", "opt", "bloom", "gpt_oss", "starcoder2", "phi", "gp
 def mlp_of_layers(text, model_type, layers, hidden, assumptions):
     """One mlp dict (see ``architecture``), or None, for each of the ``layers`` layers."""
     experts = positive(text, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    if isinstance(text.get("moe_num_experts"), list):
-        experts = max(text["moe_num_experts"])
+    listed = [count for count in sequence(text, "moe_num_experts") if isinstance(count, int)]
+    experts = max(listed, default=0) or experts
     if text.get("enable_moe_block") is False:
         experts = None
     result: list[dict | None] = []
@@ -60,7 +60,7 @@ def _has_mlp(text, model_type, index):
 
 def _is_moe(text, model_type, index):
     pattern = text.get("hybrid_override_pattern")
-    if isinstance(pattern, str):
+    if isinstance(pattern, str) and index < len(pattern):
         return pattern[index] == "E"
     if index < (integer(text, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index") or 0):
         return False

@@ -7,7 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from .config_fields import integer, note, positive
+from .config_fields import integer, mapping, note, positive
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Families that keep their recurrent state in 32 bits whatever the model's dtype is.
@@ -83,7 +83,7 @@ def _delta_net(text, model_type):
 
 
 def _kda(text):
-    linear = text["linear_attn_config"]
+    linear = mapping(text, "linear_attn_config")
     return {
         "kind": "kda",
         "heads": positive(linear, "num_heads") or positive(text, "num_attention_heads") or 1,

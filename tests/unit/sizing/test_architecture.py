@@ -17,7 +17,8 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architectu
     architecture,
     layer_list,
 )
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_cache import KvCache
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts, weights
 
 CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
 shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
@@ -453,3 +454,5 @@ FIELDS = (
 def test_odd_values_never_break_the_reader(fields):
     arch = architecture(base(**fields))
     assert sum(run["count"] for run in arch["layers"]) == 8
+    assert weights(arch, tp=2)["bytes"] > 0
+    assert KvCache(arch, tp=2).report(1 << 30, 4096)["num_blocks"] >= 0

@@ -66,6 +66,11 @@ def test_mxfp4_takes_experts_only():
     assert bits(config, "expert", ("mlp.experts.down_proj",)) == 4.25
 
 
+def test_fbgemm_leaves_attention_alone():
+    assert bits("fbgemm_fp8") == pytest.approx(8, rel=1e-3)
+    assert bits("fbgemm_fp8", "attention", QKV) == 16
+
+
 def test_double_quantization_stays_packed_in_old_loaders():
     config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
     assert bits(config, version="0.7.3") == pytest.approx(4.127, rel=1e-3)
