@@ -1,0 +1,435 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The GPU memory budget of a start, by vLLM's version (vllm-memory, section 5).
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from math import ceil, isfinite
+
+from ..engine.defaults import default_of, default_runner_is_v2, engine_generation
+from ..engine.versions import in_range, parse_version
+from ..quantities import GIB
+from .activation import Load, activation_peak, graph_memory, non_torch
+from .architecture import layer_list
+from .config_fields import note
+from .kv_cache import KvCache
+from .weights import encoder_split, lora_bytes, parallel_error, weights
+
+# Beyond this share a measured and a modelled number contradict each other.
+CONTRADICTION = 0.05
+# Of the mean weights error on the development reports; a file's size is exact.
+_WEIGHTS_ERROR = 0.01
+_STATE_KINDS = ("mamba1", "mamba2", "gated_delta_net", "kda", "lightning", "short_conv")
+_LONG_CONTEXT = 32768
+_FALLBACK = {"max_num_batched_tokens": 8192, "max_num_seqs": 256}
+# What the profile is made of: its name in ``measured`` and here.
+NAMES = ("weights", "activation_peak", "non_torch", "graph", "kv_available")
+
+
+class BudgetError(ValueError):
+    """The settings describe no start; the text says what is wrong."""
+
+
+def budget(arch, gpu, settings, version=None, measured=None):
+    """The start-up budget of one rank as plain data.
+
+    arch: of ``architecture``; gpu: ``{total_bytes, free_bytes, name, compute_capability}`` (free_bytes at the start;
+    each may be missing); settings: vLLM's options by name (``tensor_parallel_size``, ``max_model_len`` ...; what is
+    missing takes the version's default) and beside them ``engine`` (V0 or V1), ``speculative_tokens``,
+    ``draft_layers`` (in-checkpoint drafts that run), ``draft`` (an architecture), ``encoder`` (as ``weights``) and
+    ``checkpoint_bytes``, ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
+    measured: bytes that a log gave, any of ``weights, activation_peak, non_torch, graph, graph_estimated,
+    kv_available``, one rank's.
+
+    Returns ``{segments, ranks, capacity, available_kv, available_kv_error, fits, problems, kv, weights,
+    contradictions, assumptions}``:
+
+    - segments: ``[{name, bytes, proof: measured|modelled|set, formula, error_bytes, in_budget}]`` of the rank with
+      the least room (of a pipeline with measured numbers: of its first stage); with ``kv_available`` those in the
+      budget add up to what is requested, to the byte, wherever the KV memory is neither measured nor set and no
+      other process is counted;
+    - ranks: ``{count, shown: the stage that segments are of, stages: [{weights, activation_peak, kv_available}]}``,
+      modelled but for the KV memory;
+    - available_kv: of the stage with the least room, which decides the number of blocks;
+    - capacity: ``{total, utilization, requested, free, free_check: True|False|None}``;
+    - fits: True, False or None (no length is known); problems: sentences;
+    - kv: ``KvCache.report``; contradictions: ``[{name, measured, modelled, difference}]`` over 5 %.
+
+    Raises BudgetError for settings that no start could have.
+    """
+    return _Budget(arch, gpu, settings, version, dict(measured or {})).result()
+
+
+def requested_bytes(total, utilization, version=None):
+    """``total x utilization`` as vLLM rounds it: up from 0.14, down before."""
+    product = total * utilization
+    return ceil(product) if in_range(version, "0.14") is not False else int(product)
+
+
+def graphs_subtracted(version, generation="V1", estimate=None, runner2=False):
+    """Whether the graph estimate is taken off the KV memory. estimate: the environment's value (bool) or None."""
+    if generation == "V0" or in_range(version, "0.18") is False:
+        return False
+    if runner2 and in_range(version, "0.22", "0.28"):
+        return False
+    if estimate is not None:
+        return bool(estimate)
+    return in_range(version, "0.20") is not False
+
+
+class _Budget:
+    def __init__(self, arch, gpu, settings, version, measured):
+        self.arch, self.gpu, self.settings = arch, gpu or {}, settings or {}
+        self.version, self.measured = version, measured
+        self.assumptions: list[str] = []
+        self.problems: list[str] = []
+        self.contradictions: list[dict] = []
+        self.generation = self.settings.get("engine") or engine_generation(version) or "V1"
+        if parse_version(version) is None:
+            note(self.assumptions, "vLLM's version isn't known: the newest rules are taken")
+        self.tp = self._whole("tensor_parallel_size", 1)
+        self.pp = self._whole("pipeline_parallel_size", 1)
+        self.dp = self._whole("data_parallel_size", 1)
+        self.length = self._whole("max_model_len", None) or arch["max_position_embeddings"]
+        self.total = self._total()
+        self.utilization = self._utilization()
+        self.load = self._load()
+        self.size = 0
+
+    # --- settings ---
+
+    def _whole(self, name, otherwise):
+        value = self.settings.get(name)
+        if value is None:
+            return otherwise
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BudgetError(f"{name} is a whole number from 1 on, not {value!r}")
+        return value
+
+    def _total(self):
+        total = self.gpu.get("total_bytes")
+        if total is None:
+            return None
+        if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 < total < float("inf"):
+            raise BudgetError(f"the GPU's total memory is a positive number of bytes, not {total!r}")
+        return int(total)
+
+    def _utilization(self):
+        value = self.settings.get("gpu_memory_utilization")
+        if value is None:
+            value = default_of("gpu_memory_utilization", self.version)
+            if value is None:
+                value = 0.9 if self.generation == "V0" else 0.92
+                note(self.assumptions, f"gpu_memory_utilization is taken as {value}: the version isn't known")
+            return value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            raise BudgetError(f"gpu_memory_utilization is a number, not {value!r}")
+        if not 0 < value <= 1:
+            raise BudgetError(f"gpu_memory_utilization lies above 0 and up to 1, not {value}")
+        return value
+
+    def _batch(self, name):
+        value = self._whole(name, None)
+        if value is not None:
+            return value
+        if self.generation == "V0" and name == "max_num_batched_tokens":
+            return self._v0_batch()
+        value = default_of(
+            name,
+            self.version,
+            self.generation,
+            gpu_memory_bytes=self.total,
+            gpu_name=self.gpu.get("name"),
+            usage="server",
+            max_model_len=self.length,
+        )
+        if value is None:
+            value = _FALLBACK[name]
+            note(self.assumptions, f"{name} is taken as {value}: version or GPU leave the default open")
+        return value
+
+    def _v0_batch(self):
+        """V0 prefills whole prompts up to 32k of context and in chunks beyond (vllm-memory 7.3)."""
+        chunked = self.settings.get("enable_chunked_prefill")
+        if chunked is None:
+            chunked = bool(self.length and self.length > _LONG_CONTEXT)
+        return 2048 if chunked or not self.length else max(self.length, 2048)
+
+    def _runner2(self):
+        given = self.settings.get("v2_runner")
+        if given is not None:
+            return bool(given)
+        layers = layer_list(self.arch)
+        kinds = [(layer["attention"] or {}).get("kind") for layer in layers]
+        facts = {
+            "architecture": next(iter(self.arch["architectures"]), None),
+            "quantized": bool(self.settings.get("quantization") or self.arch["quantization"]),
+            "moe": any(layer["mlp"] and layer["mlp"]["kind"] == "moe" for layer in layers),
+            "hybrid": any(kind in _STATE_KINDS or kind == "parallel" for kind in kinds),
+        }
+        return bool(default_runner_is_v2(self.version, facts))
+
+    def _load(self):
+        setting = self.settings.get
+        return Load(
+            tokens=self._batch("max_num_batched_tokens"),
+            seqs=self._batch("max_num_seqs"),
+            version=self.version,
+            generation=self.generation,
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            dtype=setting("dtype"),
+            expert_parallel=bool(setting("enable_expert_parallel")),
+            max_model_len=self.length,
+            runner2=self._runner2(),
+            encoder=not setting("language_model_only") and setting("encoder") != "none",
+            graphs=not setting("enforce_eager"),
+            sizes=len(setting("cudagraph_capture_sizes") or ()) or None,
+        )
+
+    # --- parts ---
+
+    def _weights(self):
+        """(bytes of LoRA slots and a draft model, what ``weights`` gives)."""
+        setting = self.settings.get
+        error = parallel_error(self.arch, self.tp)
+        if error:
+            self.problems.append(error)
+        encoder = setting("encoder") or encoder_split(setting("model"), setting("mm_encoder_tp_mode"))
+        result = weights(
+            self.arch,
+            quantization=setting("quantization"),
+            dtype=setting("dtype"),
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            expert_parallel=self.load.expert_parallel,
+            version=self.version,
+            checkpoint_bytes=setting("checkpoint_bytes"),
+            draft=bool(setting("draft_layers")),
+            encoder=encoder if self.load.encoder else "none",
+        )
+        size = 0
+        if setting("enable_lora"):
+            size += lora_bytes(self.arch, self.tp, setting("max_loras") or 1, setting("max_lora_rank") or 16)
+        if setting("draft"):
+            size += weights(setting("draft"), dtype=setting("dtype"), version=self.version)["bytes"]
+        self.size = size + result["bytes"]
+        return size, result
+
+    def _cache(self):
+        setting = self.settings.get
+        return KvCache(
+            self.arch,
+            kv_cache_dtype=setting("kv_cache_dtype"),
+            dtype=setting("dtype"),
+            tp=self.tp,
+            pp=self.pp,
+            dcp=setting("decode_context_parallel_size") or 1,
+            pcp=setting("prefill_context_parallel_size") or 1,
+            version=self.version,
+            generation=self.generation,
+            block_size=setting("block_size"),
+            batched_tokens=self.load.tokens,
+            prefix_caching=setting("enable_prefix_caching"),
+            speculative_tokens=setting("speculative_tokens") or 0,
+            draft_layers=setting("draft_layers") or 0,
+            draft=setting("draft"),
+            mamba_mode=setting("mamba_cache_mode"),
+            mamba_state_dtype=setting("mamba_ssm_cache_dtype"),
+            hybrid_disabled=bool(setting("disable_hybrid_kv_cache_manager")),
+            async_scheduling=setting("async_scheduling"),
+            capability=self.gpu.get("compute_capability"),
+        )
+
+    def _segment(self, name, modelled, error, formula, key=None, in_budget=True):
+        """One segment: what a log measured beats the model; a difference over 5 % is said."""
+        given = self.measured.get(key or name)
+        proof, size = "modelled", int(modelled)
+        if given is not None:
+            proof, size, error = "measured", int(given), 0
+            self._compare(name, size, int(modelled))
+        return {
+            "name": name,
+            "bytes": size,
+            "proof": proof,
+            "formula": formula,
+            "error_bytes": int(error),
+            "in_budget": in_budget,
+        }
+
+    def _compare(self, name, measured, modelled):
+        difference = (modelled - measured) / abs(measured) if measured else None
+        if difference is None or abs(difference) > CONTRADICTION:
+            self.contradictions.append(
+                {"name": name, "measured": measured, "modelled": modelled, "difference": difference}
+            )
+
+    def _graph(self, subtracted):
+        estimated = subtracted and self.measured.get("graph_estimated") is not None
+        key = "graph_estimated" if estimated else "graph"
+        model = graph_memory(self.arch, self.load, subtracted)
+        formula = model.formula + ("" if subtracted else "; not taken off the KV memory by this version")
+        return self._segment("graph", model.bytes, model.error_bytes, formula, key, subtracted)
+
+    # --- the sum ---
+
+    def result(self):
+        extra, weighed = self._weights()
+        self.load = self.load._replace(quantization=weighed["quantization"])
+        peaks = [activation_peak(self.arch, self.load, stage == self.pp - 1) for stage in range(self.pp)]
+        stages = [size + extra for size in weighed["stages"]]
+        sums = [size + peak.bytes for size, peak in zip(stages, peaks)]
+        # The number of blocks is that of the stage with the least room; a log's first numbers are the first stage's.
+        least = sums.index(max(sums))
+        stage = 0 if self.pp > 1 and self.measured.keys() & {"weights", "activation_peak"} else least
+        size = stages[stage]
+        for text in weighed["assumptions"]:
+            note(self.assumptions, text)
+        subtracted = graphs_subtracted(
+            self.version, self.generation, self.settings.get("estimate_graphs"), self.load.runner2
+        )
+        formula = f"weights of one rank ({weighed['quantization']}, {weighed['source']})"
+        segments = [self._segment("weights", size, size * _WEIGHTS_ERROR, formula)]
+        for name, model in (
+            ("activation_peak", peaks[stage]),
+            ("non_torch", non_torch(self.load)),
+        ):
+            segments.append(self._segment(name, model.bytes, model.error_bytes, model.formula))
+        segments.append(self._graph(subtracted))
+        capacity = self._capacity()
+        kv_segment = self._available(segments, capacity)
+        segments.append(kv_segment)
+        cache = self._cache()
+        rooms = self._rooms(kv_segment, [total - sums[stage] for total in sums])
+        available = None if kv_segment["bytes"] is None else min(rooms)
+        override = self._whole("num_gpu_blocks_override", None)
+        report = None if available is None else cache.report(max(0, available), self.length, override)
+        for text in cache.assumptions:
+            note(self.assumptions, text)
+        fits = self._verdict(available, capacity, report, override)
+        return {
+            "segments": segments,
+            "ranks": {
+                "count": self.tp * self.pp * self.dp,
+                "shown": stage,
+                "stages": [
+                    {"weights": own, "activation_peak": peak.bytes, "kv_available": room}
+                    for own, peak, room in zip(stages, peaks, rooms)
+                ],
+            },
+            "capacity": capacity,
+            "available_kv": available,
+            "available_kv_error": kv_segment["error_bytes"],
+            "kv_bytes_per_token": cache.bytes_per_token,
+            "fits": fits,
+            "problems": self.problems,
+            "kv": report,
+            "weights": weighed,
+            "contradictions": self.contradictions,
+            "assumptions": self.assumptions,
+        }
+
+    def _rooms(self, kv_segment, more):
+        """KV memory of each stage, from that of the shown one and what each needs ``more`` by the models."""
+        size = kv_segment["bytes"]
+        if size is None or kv_segment["proof"] == "set":
+            return [size] * self.pp
+        return [size - difference for difference in more]
+
+    def _capacity(self):
+        requested = (
+            None if self.total is None else requested_bytes(self.total, self.utilization, self.version)
+        )
+        free = self.gpu.get("free_bytes")
+        check = None
+        # Only V1 from 0.9.1 compares free memory with what is requested.
+        checked = self.generation == "V1" and in_range(self.version, "0.9.1") is not False
+        if checked and free is not None and requested is not None:
+            check = free >= requested
+            if not check:
+                self.problems.append(
+                    f"Free memory on device ({free / GIB:.2f}/{self.total / GIB:.2f} GiB) on startup is less than "
+                    f"desired GPU memory utilization ({self.utilization}, {requested / GIB:.2f} GiB)."
+                )
+        return {
+            "total": self.total,
+            "utilization": self.utilization,
+            "requested": requested,
+            "free": free,
+            "free_check": check,
+        }
+
+    def _neighbours(self, free):
+        """Bytes of other processes that the formula counts as this one's (V0 0.6.3-0.6.4, V1 up to 0.9.0)."""
+        counted = in_range(self.version, "0.6.3", "0.6.4" if self.generation == "V0" else "0.9.0")
+        if not counted or free is None or self.measured.get("non_torch") is not None:
+            return 0
+        return max(0, self.total - int(free))
+
+    def _available(self, segments, capacity):
+        """The segment of the KV cache by the version's formula."""
+        name, counted = "kv_available", [segment for segment in segments if segment["in_budget"]]
+        fixed = self._whole("kv_cache_memory_bytes", None)
+        if fixed is not None and in_range(self.version, "0.10.2") is not False:
+            formula = "kv_cache_memory_bytes: nothing is subtracted, gpu_memory_utilization only decides the free check"
+            return dict(self._fixed(name, fixed, formula), proof="set")
+        size, formula = None, "total isn't known"
+        if capacity["requested"] is not None:
+            others = self._neighbours(capacity["free"])
+            size = capacity["requested"] - sum(segment["bytes"] for segment in counted) - others
+            formula = "total x utilization - " + " - ".join(segment["name"] for segment in counted)
+            formula += " - memory of others on the GPU" if others else ""
+        given = self.measured.get(name)
+        if given is not None:
+            if size is not None:
+                self._compare(name, int(given), size)
+            return dict(self._fixed(name, int(given), formula), proof="measured")
+        error = sum(segment["error_bytes"] ** 2 for segment in counted) ** 0.5
+        proof = "measured" if all(segment["proof"] == "measured" for segment in counted) else "modelled"
+        return dict(self._fixed(name, size, formula), proof=proof, error_bytes=int(error))
+
+    @staticmethod
+    def _fixed(name, size, formula):
+        return {
+            "name": name,
+            "bytes": size,
+            "proof": "modelled",
+            "formula": formula,
+            "error_bytes": 0,
+            "in_budget": True,
+        }
+
+    def _verdict(self, available, capacity, report, override):
+        if self.problems:
+            return False
+        if available is None or report is None:
+            return None
+        if available <= 0 and not override:
+            self.problems.append(
+                "No available memory for the cache blocks: weights and profile take all of it."
+            )
+            return False
+        self._check_room(available, capacity)
+        if report["fits"] is False:
+            self.problems.append(
+                f"One request of {self.length} tokens needs {report['need_bytes'] / GIB:.2f} GiB of KV cache, "
+                f"{available / GIB:.2f} GiB are there; estimated maximum length {report['estimated_max_len']}."
+            )
+        return False if self.problems else report["fits"]
+
+    def _check_room(self, available, capacity):
+        """A KV cache that was set (and graphs that nobody subtracted) may still not fit the whole card."""
+        if self.settings.get("kv_cache_memory_bytes") is None or capacity["total"] is None:
+            return
+        free = capacity["free"] if capacity["free"] is not None else capacity["total"]
+        used = self.measured.get("weights", self.size) + available
+        if used > free:
+            self.problems.append(
+                f"weights and kv_cache_memory_bytes take {used / GIB:.2f} GiB of {free / GIB:.2f} GiB: nothing "
+                "guards against that, it ends as a torch out-of-memory error."
+            )
