@@ -67,6 +67,8 @@ _CONFIGS = (
 _LARGEST_FLAG = 256
 _DATED = re.compile(r"[A-Za-z]+ 20\d\d")
 _SPECULATIVE = re.compile(r"(\d+) tokens?")
+# A quantization that only the model's name tells; "int8 KV" is none.
+_NAMED = re.compile(r"(?i)(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq)(?![a-z0-9])(?! kv)")
 _GGUF = re.compile(r"(?i)[-.](i?q\d\w*)")
 
 
@@ -101,12 +103,15 @@ def size(report, configs=None):
     try:
         arch = architecture(config)
         settings = _settings(report, arch, undetermined)
-        gpu = _gpu(report, undetermined)
         version = _version(report)
         measured = _measured(report, version, settings)
-        if _foreign_quantization(report):
+        if arch["quantization"] and _foreign_quantization(report):
             arch = dict(arch, quantization=None)
-        result = budget(arch, gpu, settings, version, measured)
+            if "quantization" not in settings:
+                undetermined.append(
+                    "quantization isn't given and the config is another checkpoint's: 16 bits are assumed"
+                )
+        result = _of_gpu(report, undetermined, lambda gpu: budget(arch, gpu, settings, version, measured))
     except (ConfigError, BudgetError, KeyError, TypeError, ValueError) as error:
         return _nothing(report.get("id"), f"{type(error).__name__}: {error}")
     return _output(report, settings, result, undetermined)
@@ -177,7 +182,7 @@ def _base(name):
 
 def _foreign_quantization(report):
     """Whether the config's quantization is another checkpoint's than the one that ran."""
-    same = _base(report.get("config_id")) == _base(report.get("model"))
+    same = _base(report.get("config_id")) in str(report.get("model")).lower()
     return report.get("quantization") is None and not same and "Thinking" not in str(report.get("model"))
 
 
@@ -218,34 +223,49 @@ def _settings(report, arch, undetermined):
 
 def _quantization(report):
     name = report.get("quantization")
+    if name is None and _base(report.get("config_id")) != _base(report.get("model")):
+        named = _NAMED.search(str(report.get("model")))
+        return named.group(1).lower() if named else None
     if name != "gguf":
         return name
     kind = _GGUF.search(str(report.get("model")))
     return f"gguf {kind.group(1).lower()}" if kind else name
 
 
-def _gpu(report, undetermined):
-    """The GPU's facts: what the report says of its memory, otherwise the catalogue's."""
+def _of_gpu(report, undetermined, sized):
+    """``sized`` for the report's GPU; of several that the name may mean, for the smallest that holds the weights."""
     name = report.get("gpu")
     total = _number(report.get("total_gib")) or _number(report.get("gpu_total_gib"))
     size = None if total is None else int(total * GIB)
     product = gpus.gpu(name, size) if name else None
-    free = _number(report.get("free_gib"))
-    facts = {"name": name, "total_bytes": size, "free_bytes": None if free is None else int(free * GIB)}
-    if product is not None:
-        facts["compute_capability"] = product["compute_capability"]
-        if size is None:
-            facts["total_bytes"] = gpus.visible_bytes(product)
+    if product is not None or size is not None or not name:
+        result = sized(_facts(report, product, size))
+        if product is not None and size is None:
             undetermined.append(
                 f"total memory isn't given: {product['visible_gib']} GiB of {product['name']}"
             )
-    elif name and size is None:
-        found = gpus.candidates(name)
-        if found:
-            product = gpus.gpu(found[0])
-        if product is not None:
-            facts["total_bytes"] = gpus.visible_bytes(product)
-            undetermined.append(f"'{name}' may be {', '.join(found[:4])}: {product['name']} is assumed")
+        return result
+    names = gpus.candidates(name)
+    products = [item for item in map(gpus.gpu, names) if item is not None]
+    result = None
+    for product in products:
+        result = sized(_facts(report, product, None))
+        if result["available_kv"] is not None and result["available_kv"] > 0:
+            break
+    if result is None:
+        undetermined.append(f"the GPU '{name}' isn't known")
+        return sized(_facts(report, None, None))
+    undetermined.append(f"'{name}' may be {', '.join(names[:4])}: {product['name']} is assumed")
+    return result
+
+
+def _facts(report, product, size):
+    free = _number(report.get("free_gib"))
+    facts = {"name": report.get("gpu"), "total_bytes": size}
+    facts["free_bytes"] = None if free is None else int(free * GIB)
+    if product is not None:
+        facts.update({key: product[key] for key in ("compute_capability", "nvlink", "unified")})
+        facts["total_bytes"] = size or gpus.visible_bytes(product)
     return facts
 
 

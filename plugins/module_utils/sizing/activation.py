@@ -24,7 +24,8 @@ class Load(NamedTuple):
 
     tokens, seqs: max_num_batched_tokens and max_num_seqs; dtype: the engine's, None: the checkpoint's; quantization:
     the name that ``weights`` gave; runner2: whether runner 2 is used; encoder: whether towers are profiled; graphs:
-    whether CUDA graphs are captured; sizes: how many batch sizes, None: vLLM's own list.
+    whether CUDA graphs are captured; sizes: how many batch sizes, None: vLLM's own list;
+    nvlink: whether GPUs are linked, None: not known; unified: whether GPU and host share their memory.
     """
 
     tokens: int
@@ -42,6 +43,8 @@ class Load(NamedTuple):
     encoder: bool = True
     graphs: bool = True
     sizes: int | None = None
+    nvlink: bool | None = None
+    unified: bool = False
 
 
 class Estimate(NamedTuple):
@@ -73,12 +76,14 @@ _DYNAMIC_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_6
 _LARGEST_IMAGE = 16384
 _PATCHES_PER_TOKEN = 4
 _PATCH_INPUT = 3 * 2 * 16 * 16 * 4
-# Copies of a tower's hidden states and MLP states that live at its peak.
-_TOWER_STATES = (8, 3)
+# Copies of a tower's hidden states that live at its peak: whole ones, those split over TP; copies of its MLP states.
+_TOWER_STATES = (4, 4, 2)
 # Latent attention with an index gathers whole contexts (vllm-memory 7.6).
 _SPARSE_ROWS = 5
 _SPARSE_WIDTH = 576
 
+# Seen in one measured peak and four KV sizes.
+_TOWER_ERROR = (1.5, 5)
 _ACTIVATION_ERROR = {"triton": (0.11, 34), "sorted": (0.25, 13), "runner2": (1.0, 2)}
 
 # Memory outside torch that the budget counts: since, until, generation, (one rank, error), (TP > 1, error), reports.
@@ -91,7 +96,11 @@ _OUTSIDE = (
     ("0.18", "0.19", "V1", (0.25, 0.02), (2.09, 0.06), 33),
     ("0.20", None, "V1", (0.25, 0.1), (0.95, 0.8), 4),
 )
-# Without NVLink or a fitted multi-GPU kernel pipeline stages only pass states on.
+# Cards without NVLink, several ranks: no buffers of fast all-reduces (from KV sizes, not from a measured figure).
+_UNLINKED = (0.25, 0.3, 2)
+# Where GPU and host share their memory, what the host takes meanwhile (page cache of the weights too) counts.
+_UNIFIED = (3.5, 6.0, 7)
+# Pipeline stages only pass states on.
 _PIPELINE_OUTSIDE = 0.07
 
 # CUDA graphs: since, until, (GiB fixed, for each layer, with experts), error, reports. 51 sizes where the number counts.
@@ -130,7 +139,7 @@ def activation_peak(arch, load, last=True):
     error, reports = _ACTIVATION_ERROR[regime]
     size = peaks[name]
     if name == "largest image in the encoder":
-        error, reports = max(error, 1.0), 3
+        error, reports = max(error, _TOWER_ERROR[0]), _TOWER_ERROR[1]
     formula = f"{name}: {load.tokens} batched tokens, {load.seqs} sequences x vocabulary {arch['vocab_size']}"
     return Estimate(int(size), int(error * GIB), formula, reports)
 
@@ -144,6 +153,10 @@ def non_torch(load):
         size, error = several if load.tp > 1 else one
         if load.tp == 1 and load.pp > 1:
             size = _PIPELINE_OUTSIDE
+        if load.tp > 1 and load.nvlink is False and generation == "V1":
+            size, error, reports = _UNLINKED
+        if load.unified:
+            size, error, reports = size + _UNIFIED[0], _UNIFIED[1], _UNIFIED[2]
         ranks = "several GPUs" if load.tp > 1 else "pipeline" if load.pp > 1 else "one GPU"
         formula = (
             f"table of memory outside torch: {generation}, {since or 'start'} to {until or 'now'}, {ranks}"
@@ -287,7 +300,9 @@ def _towers(arch, load):
         if tower["kind"] != "vision":
             continue
         patches = _LARGEST_IMAGE * _PATCHES_PER_TOKEN
-        hidden, inner = _TOWER_STATES
-        states = hidden * tower["hidden_size"] + inner * tower["intermediate_size"]
+        whole, split, inner = _TOWER_STATES
+        ranks = load.tp if tower["split"] else 1
+        states = whole * tower["hidden_size"]
+        states += (split * tower["hidden_size"] + inner * tower["intermediate_size"]) // ranks
         size = max(size, patches * (_PATCH_INPUT + states * _element(arch, load)))
     return size

@@ -24,6 +24,8 @@ CONTRADICTION = 0.05
 _WEIGHTS_ERROR = 0.01
 _STATE_KINDS = ("mamba1", "mamba2", "gated_delta_net", "kda", "lightning", "short_conv")
 _LONG_CONTEXT = 32768
+# Whose defaults an unknown version is given.
+_NEWEST = "0.33"
 _FALLBACK = {"max_num_batched_tokens": 8192, "max_num_seqs": 256}
 # What the profile is made of: its name in ``measured`` and here.
 NAMES = ("weights", "activation_peak", "non_torch", "graph", "kv_available")
@@ -36,8 +38,8 @@ class BudgetError(ValueError):
 def budget(arch, gpu, settings, version=None, measured=None):
     """The start-up budget of one rank as plain data.
 
-    arch: of ``architecture``; gpu: ``{total_bytes, free_bytes, name, compute_capability}`` (free_bytes at the start;
-    each may be missing); settings: vLLM's options by name (``tensor_parallel_size``, ``max_model_len`` ...; what is
+    arch: of ``architecture``; gpu: ``{total_bytes, free_bytes, name, compute_capability, nvlink, unified}`` (free_bytes at
+    the start; each may be missing); settings: vLLM's options by name (``tensor_parallel_size``, ``max_model_len`` ...; what is
     missing takes the version's default) and beside them ``engine`` (V0 or V1), ``speculative_tokens``,
     ``draft_layers`` (in-checkpoint drafts that run), ``draft`` (an architecture), ``encoder`` (as ``weights``) and
     ``checkpoint_bytes``, ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
@@ -87,7 +89,8 @@ class _Budget:
         self.assumptions: list[str] = []
         self.problems: list[str] = []
         self.contradictions: list[dict] = []
-        self.generation = self.settings.get("engine") or engine_generation(version) or "V1"
+        given = self.settings.get("engine")
+        self.generation = given if given in ("V0", "V1") else engine_generation(version) or "V1"
         if parse_version(version) is None:
             note(self.assumptions, "vLLM's version isn't known: the newest rules are taken")
         self.tp = self._whole("tensor_parallel_size", 1)
@@ -137,17 +140,18 @@ class _Budget:
             return value
         if self.generation == "V0" and name == "max_num_batched_tokens":
             return self._v0_batch()
+        known = parse_version(self.version) is not None
         value = default_of(
             name,
-            self.version,
+            self.version if known else _NEWEST,
             self.generation,
             gpu_memory_bytes=self.total,
             gpu_name=self.gpu.get("name"),
             usage="server",
             max_model_len=self.length,
         )
-        if value is None:
-            value = _FALLBACK[name]
+        if value is None or not known:
+            value = value or _FALLBACK[name]
             note(self.assumptions, f"{name} is taken as {value}: version or GPU leave the default open")
         return value
 
@@ -188,6 +192,8 @@ class _Budget:
             runner2=self._runner2(),
             encoder=not setting("language_model_only") and setting("encoder") != "none",
             graphs=not setting("enforce_eager"),
+            nvlink=self.gpu.get("nvlink"),
+            unified=bool(self.gpu.get("unified")),
             sizes=len(setting("cudagraph_capture_sizes") or ()) or None,
         )
 
