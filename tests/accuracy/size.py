@@ -65,6 +65,7 @@ _CONFIGS = (
 )
 # A block size of more than this is what vLLM chose for a hybrid and says in the log, no flag.
 _LARGEST_FLAG = 256
+_NO_SIZE = 1e9
 _DATED = re.compile(r"[A-Za-z]+ 20\d\d")
 _SPECULATIVE = re.compile(r"(\d+) tokens?")
 # A quantization that only the model's name tells; "int8 KV" is none.
@@ -165,7 +166,10 @@ def _config(report, configs):
 
 
 def _number(value):
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """``value`` where it is a number that a report could hold, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) < _NO_SIZE else None
 
 
 def _version(report):
@@ -234,7 +238,7 @@ def _quantization(report):
 
 def _of_gpu(report, undetermined, sized):
     """``sized`` for the report's GPU; of several that the name may mean, for the smallest that holds the weights."""
-    name = report.get("gpu")
+    name = report.get("gpu") if isinstance(report.get("gpu"), str) else None
     total = _number(report.get("total_gib")) or _number(report.get("gpu_total_gib"))
     size = None if total is None else int(total * GIB)
     product = gpus.gpu(name, size) if name else None
@@ -261,7 +265,8 @@ def _of_gpu(report, undetermined, sized):
 
 def _facts(report, product, size):
     free = _number(report.get("free_gib"))
-    facts = {"name": report.get("gpu"), "total_bytes": size}
+    name = report.get("gpu")
+    facts: dict[str, Any] = {"name": name if isinstance(name, str) else None, "total_bytes": size}
     facts["free_bytes"] = None if free is None else int(free * GIB)
     if product is not None:
         facts.update({key: product[key] for key in ("compute_capability", "nvlink", "unified")})

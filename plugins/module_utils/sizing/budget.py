@@ -97,7 +97,8 @@ class _Budget:
         self.pp = self._whole("pipeline_parallel_size", 1)
         self.dp = self._whole("data_parallel_size", 1)
         self.length = self._whole("max_model_len", None) or arch["max_position_embeddings"]
-        self.total = self._total()
+        self.total = self._bytes("total")
+        self.free = self._bytes("free")
         self.utilization = self._utilization()
         self.load = self._load()
         self.size = 0
@@ -112,13 +113,15 @@ class _Budget:
             raise BudgetError(f"{name} is a whole number from 1 on, not {value!r}")
         return value
 
-    def _total(self):
-        total = self.gpu.get("total_bytes")
-        if total is None:
+    def _bytes(self, name):
+        value = self.gpu.get(f"{name}_bytes")
+        if value is None:
             return None
-        if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 < total < float("inf"):
-            raise BudgetError(f"the GPU's total memory is a positive number of bytes, not {total!r}")
-        return int(total)
+        least = 1 if name == "total" else 0
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not least <= value < float("inf"):
+            raise BudgetError(f"the GPU's {name} memory is a number of bytes from {least} on, not {value!r}")
+        return int(value)
 
     def _utilization(self):
         value = self.settings.get("gpu_memory_utilization")
@@ -235,11 +238,11 @@ class _Budget:
             dtype=setting("dtype"),
             tp=self.tp,
             pp=self.pp,
-            dcp=setting("decode_context_parallel_size") or 1,
-            pcp=setting("prefill_context_parallel_size") or 1,
+            dcp=self._whole("decode_context_parallel_size", 1),
+            pcp=self._whole("prefill_context_parallel_size", 1),
             version=self.version,
             generation=self.generation,
-            block_size=setting("block_size"),
+            block_size=self._whole("block_size", None),
             batched_tokens=self.load.tokens,
             prefix_caching=setting("enable_prefix_caching"),
             speculative_tokens=setting("speculative_tokens") or 0,
@@ -351,7 +354,7 @@ class _Budget:
         requested = (
             None if self.total is None else requested_bytes(self.total, self.utilization, self.version)
         )
-        free = self.gpu.get("free_bytes")
+        free = self.free
         check = None
         # Only V1 from 0.9.1 compares free memory with what is requested.
         checked = self.generation == "V1" and in_range(self.version, "0.9.1") is not False
@@ -375,7 +378,7 @@ class _Budget:
         counted = in_range(self.version, "0.6.3", "0.6.4" if self.generation == "V0" else "0.9.0")
         if not counted or free is None or self.measured.get("non_torch") is not None:
             return 0
-        return max(0, self.total - int(free))
+        return max(0, self.total - free)
 
     def _available(self, segments, capacity):
         """The segment of the KV cache by the version's formula."""

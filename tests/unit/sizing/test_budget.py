@@ -289,6 +289,7 @@ def test_lora_slots_and_a_draft_model_are_weights():
         {"tensor_parallel_size": 0},
         {"max_model_len": -1},
         {"max_num_seqs": True},
+        {"block_size": "16"},
     ],
 )
 def test_settings_that_no_start_could_have(settings):
@@ -300,3 +301,9 @@ def test_settings_that_no_start_could_have(settings):
 def test_a_total_that_no_gpu_has(total):
     with pytest.raises(BudgetError, match="total memory"):
         budget(ARCH, {"total_bytes": total}, SETTINGS, "0.19.0")
+
+
+@pytest.mark.parametrize("free", [-1, "80", float("nan"), False])
+def test_free_memory_that_no_gpu_has(free):
+    with pytest.raises(BudgetError, match="free memory"):
+        budget(ARCH, {**H100, "free_bytes": free}, SETTINGS, "0.19.0")
