@@ -66,6 +66,7 @@ _CONFIGS = (
 # A block size of more than this is what vLLM chose for a hybrid and says in the log, no flag.
 _LARGEST_FLAG = 256
 _NO_SIZE = 1e9
+_SIXTEEN_BITS = "quantization isn't given and the config is another checkpoint's: 16 bits are assumed"
 _DATED = re.compile(r"[A-Za-z]+ 20\d\d")
 _SPECULATIVE = re.compile(r"(\d+) tokens?")
 # A quantization that only the model's name tells; "int8 KV" is none.
@@ -109,9 +110,7 @@ def size(report, configs=None):
         if arch["quantization"] and _foreign_quantization(report):
             arch = dict(arch, quantization=None)
             if "quantization" not in settings:
-                undetermined.append(
-                    "quantization isn't given and the config is another checkpoint's: 16 bits are assumed"
-                )
+                undetermined.append(_SIXTEEN_BITS)
         result = _of_gpu(report, undetermined, lambda gpu: budget(arch, gpu, settings, version, measured))
     except (ConfigError, BudgetError, KeyError, TypeError, ValueError) as error:
         return _nothing(report.get("id"), f"{type(error).__name__}: {error}")
@@ -124,14 +123,23 @@ def _nothing(name, *reasons):
 
 def _output(report, settings, result, undetermined):
     parts = {segment["name"]: segment["bytes"] for segment in result["segments"]}
-    stage = result["ranks"]["stages"][0]
+    stage = dict(result["ranks"]["stages"][0])
+    kv = result["kv"] or {}
+    if (stage["kv_available"] or 0) < 0 and _SIXTEEN_BITS in undetermined:
+        # What ran there was no checkpoint in 16 bits.
+        stage.update(weights=None, kv_available=None)
+        parts["weights"], kv = None, {}
+        undetermined = [
+            *undetermined,
+            "weights_gib: in 16 bits they don't fit this GPU, so which bits isn't known",
+        ]
     shown_first = result["ranks"]["shown"] == 0
     available = stage["kv_available"]
     undetermined = undetermined + [text for text in result["assumptions"] if text not in undetermined]
     undetermined += [text for text in result["problems"] if text not in undetermined]
-    kv = result["kv"] or {}
     if available is None:
-        undetermined.append("available_kv_gib: the GPU's total memory isn't known")
+        why = "the GPU's total memory" if result["capacity"]["total"] is None else "what the weights take"
+        undetermined.append(f"available_kv_gib: {why} isn't known")
     return {
         "id": report.get("id"),
         "weights_gib": _gib(parts["weights"] if shown_first else stage["weights"]),
@@ -251,6 +259,9 @@ def _of_gpu(report, undetermined, sized):
         return result
     names = gpus.candidates(name)
     products = [item for item in map(gpus.gpu, names) if item is not None]
+    if " or " in name and products and products[0]["visible_gib"] < 0.95 * products[-1]["visible_gib"]:
+        undetermined.append(f"'{name}' names GPUs of several sizes")
+        return sized(_facts(report, None, None))
     result = None
     for product in products:
         result = sized(_facts(report, product, None))

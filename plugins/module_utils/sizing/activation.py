@@ -81,10 +81,11 @@ _TOWER_STATES = (4, 4, 2)
 # Latent attention with an index gathers whole contexts (vllm-memory 7.6).
 _SPARSE_ROWS = 5
 _SPARSE_WIDTH = 576
+_SPARSE_ERROR = 1.2
 
 # Seen in one measured peak and four KV sizes.
 _TOWER_ERROR = (1.5, 5)
-_ACTIVATION_ERROR = {"triton": (0.11, 34), "sorted": (0.25, 13), "runner2": (1.0, 2)}
+_ACTIVATION_ERROR = {"triton": (0.13, 31), "sorted": (0.25, 16), "runner2": (1.0, 2)}
 
 # Memory outside torch that the budget counts: since, until, generation, (one rank, error), (TP > 1, error), reports.
 _OUTSIDE = (
@@ -100,16 +101,20 @@ _OUTSIDE = (
 _UNLINKED = (0.25, 0.3, 2)
 # Where GPU and host share their memory, what the host takes meanwhile (page cache of the weights too) counts.
 _UNIFIED = (3.5, 6.0, 7)
+# Between the versions with the most and the least, several ranks.
+_UNKNOWN_VERSION = 1.9
 # Pipeline stages only pass states on.
 _PIPELINE_OUTSIDE = 0.07
 
 # CUDA graphs: since, until, (GiB fixed, for each layer, with experts), error, reports. 51 sizes where the number counts.
 _GRAPHS = (
-    (None, "0.7", (0.0, 0.006, 0.0), 0.05, 2),
-    ("0.8", "0.17", (0.0, 0.02, 0.0), 0.5, 4),
+    (None, "0.17", (0.0, 0.02, 0.0), 0.7, 5),
     ("0.18", "0.19", (0.31, 0.0165, 0.42), 0.33, 38),
     ("0.20", None, (0.24, 0.0, 0.0), 0.1, 4),
 )
+_V0_GRAPHS = (None, "0.10.2", (0.0, 0.006, 0.0), 0.05, 2)
+# An unknown version: as the newest, and as far off as the others are.
+_UNKNOWN_GRAPHS_ERROR = 1.2
 _ESTIMATED_GRAPHS = (0.19, 0.0192, 0.27)
 _ALL_SIZES = 51
 _SPARSE_GRAPHS = 4.7
@@ -140,8 +145,14 @@ def activation_peak(arch, load, last=True):
     size = peaks[name]
     if name == "largest image in the encoder":
         error, reports = max(error, _TOWER_ERROR[0]), _TOWER_ERROR[1]
+    if _sparse(arch):
+        error, reports = max(error, _SPARSE_ERROR), 1
+    error = int(error * GIB)
+    if load.generation == "V1" and in_range(load.version, "0.17") is None:
+        # Either way of sampling is possible.
+        error = max(error, int(_sampling(arch, load._replace(version="0.16"))) - int(sampling))
     formula = f"{name}: {load.tokens} batched tokens, {load.seqs} sequences x vocabulary {arch['vocab_size']}"
-    return Estimate(int(size), int(error * GIB), formula, reports)
+    return Estimate(int(size), error, formula, reports)
 
 
 def non_torch(load):
@@ -155,6 +166,8 @@ def non_torch(load):
             size = _PIPELINE_OUTSIDE
         if load.tp > 1 and load.nvlink is False and generation == "V1":
             size, error, reports = _UNLINKED
+        if inside is None and load.tp > 1:
+            error = max(error, _UNKNOWN_VERSION)
         if load.unified:
             size, error, reports = size + _UNIFIED[0], _UNIFIED[1], _UNIFIED[2]
         ranks = "several GPUs" if load.tp > 1 else "pipeline" if load.pp > 1 else "one GPU"
@@ -172,10 +185,10 @@ def graph_memory(arch, load, estimated=False):
     if estimated and load.runner2 and in_range(load.version, "0.22", "0.28"):
         return Estimate(0, 0, "runner 2 estimates none until 0.28", 0)
     version = load.version
-    row = next((item for item in _GRAPHS if in_range(version, item[0], item[1])), None)
-    if row is None:
-        row = _GRAPHS[0] if load.generation == "V0" else _GRAPHS[-1]
-    since, until, coefficients, error, reports = row
+    row = next((item for item in _GRAPHS if in_range(version, item[0], item[1])), _GRAPHS[-1])
+    since, until, coefficients, error, reports = _V0_GRAPHS if load.generation == "V0" else row
+    if load.generation == "V1" and in_range(version, "0.20") is None:
+        error = _UNKNOWN_GRAPHS_ERROR
     if estimated and since == "0.18":
         coefficients = _ESTIMATED_GRAPHS
     layers = layer_list(arch)

@@ -96,6 +96,7 @@ def test_graphs_are_read_where_the_version_subtracts_them(sized):
         ({"vllm_version": "April 2026"}, "version isn't known"),
         ({"total_gib": None}, "total memory isn't given: 79.19 GiB"),
         ({"total_gib": None, "gpu": "A100"}, "'A100' may be"),
+        ({"total_gib": None, "gpu": "H200 or H20 (8x)"}, "names GPUs of several sizes"),
         ({"total_gib": None, "gpu": "zorp"}, "the GPU 'zorp' isn't known"),
         ({"total_gib": None, "gpu": None}, "available_kv_gib: the GPU's total memory isn't known"),
         ({"max_model_len": None}, "max_model_len isn't given"),
@@ -148,3 +149,15 @@ def test_main_writes_one_line_for_each(sized, capsys, monkeypatch, tmp_path):
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["id"] for line in lines] == ["one", None]
+
+
+def test_weights_that_cannot_have_been_in_16_bits_are_not_guessed(tmp_path):
+    config = {**CONFIG, "quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "some__Llama.json").write_text(json.dumps(config))
+
+    report = {**REPORT, "model": "another name", "total_gib": 12}
+    result = size.size_line(json.dumps(report), False, tmp_path)
+
+    assert result["weights_gib"] is None
+    assert result["available_kv_gib"] is None
+    assert any("in 16 bits they don't fit" in text for text in result["undetermined"])
