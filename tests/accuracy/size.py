@@ -107,7 +107,7 @@ def size(report, configs=None):
         settings = _settings(report, arch, undetermined)
         version = _version(report)
         measured = _measured(report, version, settings)
-        if arch["quantization"] and _foreign_quantization(report):
+        if arch["quantization"] and _foreign_quantization(report, arch["quantization"]):
             arch = dict(arch, quantization=None)
             if "quantization" not in settings:
                 undetermined.append(_SIXTEEN_BITS)
@@ -192,10 +192,14 @@ def _base(name):
     return str(name or "").rsplit("/", 1)[-1].lower()
 
 
-def _foreign_quantization(report):
+def _foreign_quantization(report, quantization):
     """Whether the config's quantization is another checkpoint's than the one that ran."""
     same = _base(report.get("config_id")) in str(report.get("model")).lower()
-    return report.get("quantization") is None and not same and "Thinking" not in str(report.get("model"))
+    if report.get("quantization") is None:
+        return not same and "Thinking" not in str(report.get("model"))
+    # A checkpoint of another maker: another scheme, and no fp8 KV cache that its config would ask for.
+    theirs = str(quantization).lower()
+    return "modelopt" in theirs and "nvfp4" not in str(report["quantization"]).lower()
 
 
 def _settings(report, arch, undetermined):
