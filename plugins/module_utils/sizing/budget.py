@@ -31,6 +31,25 @@ _FALLBACK = {"max_num_batched_tokens": 8192, "max_num_seqs": 256}
 NAMES = ("weights", "activation_peak", "non_torch", "graph", "kv_available")
 
 
+# Section 5.2: engine, first and last release, what the KV memory is. W weights, A activation peak, N memory outside
+# torch, G graphs; F0, F1: free before and after the profile run.
+_RULES = (
+    ("V0", None, "0.6.2", "total x utilization - (F0 - F1), torch's cache included"),
+    (
+        "V0",
+        "0.6.3",
+        "0.6.4",
+        "total x utilization - (torch's peak + all else on the GPU, other processes too)",
+    ),
+    ("V0", "0.6.5", "0.10.2", "total x utilization - W - A - N"),
+    ("V1", None, "0.9.0", "total x utilization - (torch's peak + all else on the GPU, other processes too)"),
+    ("V1", "0.9.1", "0.10.2", "total x utilization - (W + A + N), NCCL's buffers in N"),
+    ("V1", "0.11.0", "0.19", "total x utilization - (W + A + N), context and NCCL before F0"),
+    ("V1", "0.20.0", "0.26", "total x utilization - (W + A + N) - G"),
+    ("V1", "0.27", None, "total x utilization - (F0 - F1) - transient part of A - G"),
+)
+
+
 class BudgetError(ValueError):
     """The settings describe no start; the text says what is wrong."""
 
@@ -69,6 +88,12 @@ def requested_bytes(total, utilization, version=None):
     """``total x utilization`` as vLLM rounds it: up from 0.14, down before."""
     product = total * utilization
     return ceil(product) if in_range(version, "0.14") is not False else int(product)
+
+
+def rule(version=None, generation="V1"):
+    """How that version and engine compute the KV memory, in words; of an unknown version: the newest's."""
+    rows = [row for row in _RULES if row[0] == generation]
+    return next((row for row in rows if in_range(version, row[1], row[2])), rows[-1])[3]
 
 
 def graphs_subtracted(version, generation="V1", estimate=None, runner2=False):
@@ -310,6 +335,10 @@ class _Budget:
         ):
             segments.append(self._segment(name, model.bytes, model.error_bytes, model.formula))
         segments.append(self._graph(subtracted))
+        images = self.settings.get("mm_ipc_gpu_memory_gb")
+        if images and in_range(self.version, "0.25") is not False:
+            formula = "mm_ipc_gpu_memory_gb: room for images that the frontend decodes"
+            segments.append(dict(self._fixed("frontend_images", int(images * GIB), formula), proof="set"))
         capacity = self._capacity()
         kv_segment = self._available(segments, capacity)
         segments.append(kv_segment)
@@ -391,8 +420,10 @@ class _Budget:
         if capacity["requested"] is not None:
             others = self._neighbours(capacity["free"])
             size = capacity["requested"] - sum(segment["bytes"] for segment in counted) - others
-            formula = "total x utilization - " + " - ".join(segment["name"] for segment in counted)
-            formula += " - memory of others on the GPU" if others else ""
+            formula = rule(self.version, self.generation)
+            graphs = any(segment["name"] == "graph" for segment in counted)
+            if graphs != ("- G" in formula):
+                formula += "; here with - G" if graphs else "; G is 0 here: no estimate is made"
         given = self.measured.get(name)
         if given is not None:
             if size is not None:

@@ -17,6 +17,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.budget imp
     budget,
     graphs_subtracted,
     requested_bytes,
+    rule,
 )
 
 LLAMA = {
@@ -307,3 +308,36 @@ def test_a_total_that_no_gpu_has(total):
 def test_free_memory_that_no_gpu_has(free):
     with pytest.raises(BudgetError, match="free memory"):
         budget(ARCH, {**H100, "free_bytes": free}, SETTINGS, "0.19.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "generation", "said"),
+    [
+        ("0.5.4", "V0", "F0 - F1"),
+        ("0.6.4", "V0", "other processes"),
+        ("0.8.5", "V0", "W - A - N"),
+        ("0.8.5", "V1", "other processes"),
+        ("0.10.2", "V1", "NCCL's buffers in N"),
+        ("0.19.1", "V1", "before F0"),
+        ("0.20.0", "V1", "(W + A + N) - G"),
+        ("0.33.0", "V1", "transient part of A"),
+        (None, "V1", "transient part of A"),
+        (None, "V0", "W - A - N"),
+    ],
+)
+def test_the_rule_of_each_version(version, generation, said):
+    assert said in rule(version, generation)
+    settings = {**SETTINGS, "engine": generation}
+    assert parts(budget(ARCH, H100, settings, version))["kv_available"]["formula"] == rule(
+        version, generation
+    )
+
+
+def test_room_for_images_of_the_frontend_is_taken_off():
+    settings = {**SETTINGS, "mm_ipc_gpu_memory_gb": 2}
+
+    assert [
+        budget(ARCH, H100, SETTINGS, version)["available_kv"]
+        - budget(ARCH, H100, settings, version)["available_kv"]
+        for version in ("0.24.0", "0.25.0")
+    ] == [0, 2 * GIB]
