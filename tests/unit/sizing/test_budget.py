@@ -341,3 +341,11 @@ def test_room_for_images_of_the_frontend_is_taken_off():
         - budget(ARCH, H100, settings, version)["available_kv"]
         for version in ("0.24.0", "0.25.0")
     ] == [0, 2 * GIB]
+
+
+def test_graphs_that_the_versions_rule_leaves_open_are_said():
+    asked = budget(ARCH, H100, {**SETTINGS, "estimate_graphs": True}, "0.19.0")
+    runner2 = budget(ARCH, H100, {**SETTINGS, "v2_runner": True}, "0.24.0")
+
+    assert parts(asked)["kv_available"]["formula"].endswith("here with - G")
+    assert parts(runner2)["kv_available"]["formula"].endswith("no estimate is made")
