@@ -26,7 +26,7 @@ demo:  ## diagnose the bundled evidence and print the findings
 	@tests/tools/bootstrap run
 	@$(bin)/ansible-playbook docs/examples/demo.yml
 
-test:  ## every gate: unit tests, accuracy, linters, types, sanity, docs, molecule
+test:  ## every gate: unit tests, accuracy, linters, types, sanity, docs, molecule, a real cluster
 	$(gates)
 
 lint:  ## the quick gates

@@ -53,7 +53,7 @@ _ROW_ALIGNMENT_V0 = 256
 
 def cache_dtype(name, arch, model_bytes, state_dtype=None):
     """The Cache for ``--kv-cache-dtype`` ``name``; ``auto`` takes the checkpoint's scheme, else the model's dtype."""
-    name = str(name or "auto").lower().split(" ")[0]
+    name = str(name or "auto").lower().split(" ", 1)[0]
     state = {"float32": 4, "float16": 2, "bfloat16": 2}.get(str(state_dtype), 0)
     if name == "auto":
         config = arch["quantization"] or {}
