@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from harness import Kubectl, wait_for
 from manifests import busybox, pod
-from testcluster import HOME, Failed, control_plane
+from testcluster import HOME, Failed, Missing, control_plane, programs
 from testcluster.cluster import Cluster, own_cluster
 
 # Starts a cluster, says where, and waits to be ended.
@@ -64,6 +65,19 @@ def test_nothing_is_left_of_a_cluster_whose_owner_is_ended(cluster, number):
         program.kill()
         program.wait()
         program.stdout.close()
+
+
+def test_not_even_a_folder_is_left_where_something_is_missing(cluster, monkeypatch):
+    def lacks(program: programs.Program) -> Path:
+        raise Missing("no Go, says the test")
+
+    monkeypatch.setattr(programs, "build", lacks)
+    # pytest's own folders have too long names for a cluster.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        with pytest.raises(Missing, match="says the test"), own_cluster():
+            pass
+        assert list(Path(folder).iterdir()) == []
 
 
 def test_nothing_is_left_of_a_cluster_that_does_not_start(cluster, monkeypatch, tmp_path):

@@ -212,8 +212,8 @@ def guard(folder: Path, owner: int) -> None:
 def own_cluster() -> Iterator[Cluster]:
     """A new cluster for this process, taken down at the end of the block."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix=_PREFIX)))
-    cluster.start(owner=os.getpid())
     try:
+        cluster.start(owner=os.getpid())
         yield cluster
     finally:
         cluster.stop()
