@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from sizing_samples import LLAMA, load, shared
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.activation import (
@@ -20,27 +19,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.activation
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import architecture
 
-CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
-shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
-
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 NEW = {"tokens": 8192, "seqs": 1024, "version": "0.19.0"}
-
-
-def load(name):
-    return architecture(json.loads((CONFIGS / f"{name.replace('/', '__')}.json").read_text()))
 
 
 def peak(arch, last=True, **facts):

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sizing_samples import CONFIGS, shared
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import (
     ConfigError,
@@ -19,9 +19,6 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architectu
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_cache import KvCache
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts, weights
-
-CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
-shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
 
 # Total parameters in billions as the models' cards and papers give them.
 TOTALS = {

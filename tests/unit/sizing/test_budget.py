@@ -9,6 +9,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sizing_samples import LLAMA
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import architecture
@@ -20,19 +21,6 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.budget imp
     rule,
 )
 
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 ARCH = architecture(LLAMA)
 H100 = {"total_bytes": int(79.19 * GIB), "free_bytes": int(78.68 * GIB), "name": "H100 80GB"}
 SETTINGS = {"max_model_len": 8192, "gpu_memory_utilization": 0.95}

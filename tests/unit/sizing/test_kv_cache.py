@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sizing_samples import CONFIGS, load, shared
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import architecture
@@ -19,13 +19,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_groups 
     hybrid_block_size,
 )
 
-CONFIGS = Path(__file__).parents[4] / "shared" / "cases" / "model_configs"
-shared = pytest.mark.skipif(not CONFIGS.exists(), reason="the shared configs aren't at hand")
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.json")) if CONFIGS.exists() else ["none"]
-
-
-def load(name):
-    return architecture(json.loads((CONFIGS / f"{name.replace('/', '__')}.json").read_text()))
 
 
 def model(**fields):

@@ -9,25 +9,13 @@ import json
 from pathlib import Path
 
 import pytest
+from sizing_samples import LLAMA
 
 ROOT = Path(__file__).parents[3]
 SPEC = importlib.util.spec_from_file_location("accuracy_size", ROOT / "tests" / "accuracy" / "size.py")
 size = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(size)
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 REPORT = {
     "id": "one",
     "model": "some/Llama",
@@ -55,7 +43,7 @@ MEASURED = {
 
 @pytest.fixture(name="sized")
 def _sized(tmp_path):
-    (tmp_path / "some__Llama.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "some__Llama.json").write_text(json.dumps(LLAMA))
     return lambda calibrated=False, **fields: size.size_line(
         json.dumps({**REPORT, **fields}), calibrated, tmp_path
     )
@@ -152,7 +140,7 @@ def test_main_writes_one_line_for_each(sized, capsys, monkeypatch, tmp_path):
 
 
 def test_weights_that_cannot_have_been_in_16_bits_are_not_guessed(tmp_path):
-    config = {**CONFIG, "quantization_config": {"quant_method": "fp8"}}
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     (tmp_path / "some__Llama.json").write_text(json.dumps(config))
 
     report = {**REPORT, "model": "another name", "total_gib": 12}
