@@ -155,7 +155,9 @@ def _telling(runs):
     strong = [run for run in runs if run[1][0].verdict.cause not in _WEAK]
     ended = [run for run in strong if run[0].attempt.get("state") == "terminated"]
     readable = [run for run in ended if run[0].log.get("readable")]
-    return (readable or ended or strong or runs)[0]
+    # Where none says much, one whose log can be quoted says more than one without.
+    quotable = [run for run in runs if run[0].log.get("readable") and run[0].log.get("first_error")]
+    return (readable or ended or strong or quotable or runs)[0]
 
 
 def _ended_badly(attempt):

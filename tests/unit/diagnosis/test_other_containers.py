@@ -186,3 +186,16 @@ def test_the_counters_are_shown_where_that_cgroup_version_has_them(version, file
     )
     _verdict, findings = verdict_of(pod_with([running], limits={"memory": "64Gi"}))
     assert any(f"cat /sys/fs/cgroup/{file} " in command for command in findings[0]["check"])
+
+
+@pytest.mark.parametrize("state", ["terminated", "waiting", "running"])
+def test_of_runs_that_settle_nothing_the_one_whose_log_is_left_is_quoted(state):
+    """The kubelet has removed the older dead container already; the newer one's log is there."""
+    gone = attempt(0, reason="Error", exit_code=1, log=documents.log(readable=False))
+    left = attempt(1, state, log=excerpt(["ValueError: something that nobody has seen before"]))
+    if state == "terminated":
+        left.update(reason="Error", exit_code=1)
+    verdict, findings = verdict_of(pod_with([gone, left]))
+    assert verdict["cause"] == "undetermined"
+    assert any("nobody has seen before" in proof["text"] for proof in findings[0]["evidence"])
+    assert "no log of the failing run could be read" not in findings[0]["explanation"]
