@@ -134,10 +134,17 @@ MIG: dict[str, tuple[str, dict[str, int]]] = {
 _ADA, _AMPERE, _HOPPER, _BLACKWELL = (8, 9), (8, 6), (9, 0), (10, 0)
 # Without a report of its own: the reserved part of nvidia-smi's total is 430 to 730 MiB (facts 8.11).
 _LESS = "visible: total less the reserved part"
+_BOARD = "nvidia-smi's usual total for that board, visible: 0.42 GiB less, as the 3090 and the 4090 show; not checked"
 
 
 def _less(total_mib):
     return round(total_mib / 1024 - 0.55, 2)
+
+
+def _board(name, words, total_mib, capability, size):
+    """A workstation's or gaming board: driver and display keep some 0.4 GiB, as on the boards that reports show."""
+    visible = round(total_mib / 1024 - 0.42, 2)
+    return Product(name, words, total_mib, visible, 0.3, capability, False, (size,), _BOARD)
 
 
 PRODUCTS: tuple[Product, ...] = (
@@ -274,6 +281,37 @@ PRODUCTS: tuple[Product, ...] = (
         (96,),
         "facts 8.11; seen, many",
     ),
+    _board("RTX 2080 Ti", r"(?:rtx )?2080 ?ti", 11264, (7, 5), 11),
+    _board("TITAN RTX", r"titan rtx", 24576, (7, 5), 24),
+    _board("Quadro RTX 8000", r"rtx 8000", 48601, (7, 5), 48),
+    _board("P40", r"p40", 23040, (6, 1), 24),
+    _board("P100", r"p100", 16384, (6, 0), 16),
+    _board("A2", r"a2", 15356, _AMPERE, 16),
+    _board("A16", r"a16", 15356, _AMPERE, 16),
+    _board("RTX A4000", r"(?:rtx )?a4000", 16376, _AMPERE, 16),
+    _board("RTX A4500", r"(?:rtx )?a4500", 20470, _AMPERE, 20),
+    _board("RTX 3060", r"(?:rtx )?3060", 12288, _AMPERE, 12),
+    _board("RTX 3060 Ti", r"(?:rtx )?3060 ?ti", 8192, _AMPERE, 8),
+    _board("RTX 3070", r"(?:rtx )?3070(?: ?ti)?", 8192, _AMPERE, 8),
+    _board("RTX 3080", r"(?:rtx )?3080", 10240, _AMPERE, 10),
+    _board("RTX 3080 Ti", r"(?:rtx )?3080 ?ti", 12288, _AMPERE, 12),
+    _board("RTX 4060", r"(?:rtx )?4060", 8188, _ADA, 8),
+    _board("RTX 4060 Ti 8GB", r"(?:rtx )?4060 ?ti", 8188, _ADA, 8),
+    _board("RTX 4060 Ti 16GB", r"(?:rtx )?4060 ?ti", 16380, _ADA, 16),
+    _board("RTX 4070", r"(?:rtx )?4070(?: ?(?:super|ti))?", 12282, _ADA, 12),
+    _board("RTX 4070 Ti SUPER", r"(?:rtx )?4070 ?ti ?super", 16376, _ADA, 16),
+    _board("RTX 4080", r"(?:rtx )?4080", 16376, _ADA, 16),
+    _board("RTX 2000 Ada", r"(?:rtx )?2000 ada", 16380, _ADA, 16),
+    _board("RTX 4000 Ada", r"(?:rtx )?4000 ada", 20475, _ADA, 20),
+    _board("RTX 4500 Ada", r"(?:rtx )?4500 ada", 24570, _ADA, 24),
+    _board("RTX 5000 Ada", r"(?:rtx )?5000 ada", 32760, _ADA, 32),
+    _board("RTX 5060", r"(?:rtx )?5060", 8151, (12, 0), 8),
+    _board("RTX 5060 Ti 8GB", r"(?:rtx )?5060 ?ti", 8151, (12, 0), 8),
+    _board("RTX 5060 Ti 16GB", r"(?:rtx )?5060 ?ti", 16311, (12, 0), 16),
+    _board("RTX 5070", r"(?:rtx )?5070", 12227, (12, 0), 12),
+    _board("RTX 5070 Ti", r"(?:rtx )?5070 ?ti", 16303, (12, 0), 16),
+    _board("RTX 5080", r"(?:rtx )?5080", 16303, (12, 0), 16),
+    _board("RTX PRO 4000 Blackwell", r"(?:rtx )?pro 4000", 24467, (12, 0), 24),
     Product(
         "A100 40GB",
         r"a[18]00",
@@ -334,6 +372,17 @@ PRODUCTS: tuple[Product, ...] = (
         "facts 8.11; seen 95.0 and 95.2 on Hopper cards of that total",
     ),
     Product(
+        "H20 141GB",
+        r"h20 ?3e|h20(?= 141)",
+        143771,
+        139.8,
+        0.3,
+        _HOPPER,
+        True,
+        (141,),
+        "estimated: as H200, the same memory",
+    ),
+    Product(
         "GH200 96GB",
         r"gh200",
         97871,
@@ -389,6 +438,17 @@ PRODUCTS: tuple[Product, ...] = (
         True,
         (186, 192),
         "facts 8.11; report repo-glm52-nvfp4-4xb200 has the same total",
+    ),
+    Product(
+        "GB300",
+        r"gb300",
+        284208,
+        276.6,
+        1.0,
+        (10, 3),
+        True,
+        (279, 288),
+        "data sheet: 279 GB usable; " + _LESS,
     ),
     Product("B300", r"b300", 275040, 267.69, 0.2, (10, 3), True, (270, 288), "facts 8.11; seen", mig="B300"),
     Product(
@@ -558,15 +618,15 @@ def gpu(name, total_bytes=None):
     return found[0] if agrees and len(found) == 1 else None
 
 
-def candidates(name):
+def candidates(name, nearest=True):
     """The names of the products that ``name`` may mean, smallest first: one if it is known, several if it is open.
 
-    Where a size in the name contradicts it: the products of that name. For a name that is no product's at all:
-    the nearest ones by spelling.
+    Where a size in the name contradicts it: the products of that name. For a name that is no product's at all: with
+    ``nearest`` those of the nearest spelling, otherwise none.
     """
     found, _agrees = _matches(name)
     if not found:
-        return _nearest(name)
+        return _nearest(name) if nearest else []
     return [item["name"] for item in sorted(found, key=lambda item: (item["total_mib"], item["name"]))]
 
 
@@ -581,9 +641,13 @@ def total_bytes_of(product):
 
 
 def products(make=None, unified=None):
-    """All products, smallest first. make: only cuda, rocm or tpu; unified: only those with (or without) it."""
+    """The products that one would buy for a cluster, smallest first.
+
+    make: only cuda, rocm or tpu; unified: only those with (or without) memory that the host shares.
+    """
+    offered = [item for item in PRODUCTS if item.source != _BOARD]
     found = [
-        _entry(item) for item in PRODUCTS if make in (None, item.make) and unified in (None, item.unified)
+        _entry(item) for item in offered if make in (None, item.make) and unified in (None, item.unified)
     ]
     return sorted(found, key=lambda item: (item["visible_gib"], item["name"]))
 
@@ -600,7 +664,7 @@ def smallest_that_fits(needed, count=1, make="cuda", unified=False):
 def _plain(name):
     """Lower case, brands and punctuation taken out, single spaces: ``NVIDIA-A100-SXM4-40GB`` -> ``a100 sxm4 40gb``."""
     text = re.sub(r"(?<=\d)x(?= ?[a-z]{1,3}\d)|\(tm\)|\(r\)", " ", str(name).lower())
-    text = _BRANDS.sub(" ", text)
+    text = re.sub(r"\b(rtx|gtx)(?=\d)", r"\1 ", _BRANDS.sub(" ", text))
     return re.sub(r"[^\w.+]+|_", " ", text).strip()
 
 

@@ -116,7 +116,13 @@ def test_what_names_no_product(name):
 
 def test_a_gpu_that_does_not_exist_gets_the_nearest_names():
     assert "H100 80GB" in gpus.candidates("H1000")
-    assert "RTX 4090" in gpus.candidates("RTX 4080")
+    assert "RTX 4090" in gpus.candidates("RTX 4095")
+    assert gpus.candidates("RTX 4095", nearest=False) == []
+
+
+def test_a_gaming_board_is_known_but_not_offered():
+    assert gpus.gpu("RTX5060 Ti 16GB")["total_mib"] == 16311
+    assert "RTX 5060 Ti 16GB" not in [item["name"] for item in gpus.products()]
 
 
 @pytest.mark.parametrize(
