@@ -29,7 +29,7 @@ class KvCache:
     draft_layers: attention layers of an MTP module that share the pool; draft: architecture of a draft model of
     its own (Eagle and the like), whose layers share it too; mamba_mode: none, align, all or None;
     mamba_state_dtype: ``--mamba-ssm-cache-dtype``; async_scheduling: None: on from 0.26; capability: compute
-    capability of the GPU (9.0), None: not known.
+    capability of the GPU ((9, 0)), None: not known.
 
     What comes out: ``block_size`` (tokens), ``groups``, ``bytes_per_block`` (of the pool), ``bytes_per_token`` (of
     the model without drafts), ``assumptions``, and the methods; ``report`` gives all of it as plain data.

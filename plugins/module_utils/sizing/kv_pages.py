@@ -77,7 +77,7 @@ def cache_dtype(name, arch, model_bytes, state_dtype=None):
 def token_bytes(item, cache, tp, version=None, generation="V1", mla_disabled=False, capability=None):
     """Bytes of one token in one layer on one rank; 0 for layers that keep a state or nothing.
 
-    capability: the GPU's compute capability, which decides how sparse MLA stores fp8 (10 and newer: plain).
+    capability: the GPU's compute capability, which decides how sparse MLA stores fp8 ((10, 0) and newer: plain).
     """
     kind = item["kind"]
     if kind == "mla":
@@ -125,7 +125,7 @@ def _latent_bytes(item, cache, tp, version, generation, mla_disabled, capability
     size = item["kv_lora_rank"] + item["qk_rope"]
     if cache.name in _LATENT_ROWS:
         return _LATENT_ROWS[cache.name]
-    if item["indexer"] and cache.element == 1 and (capability is None or capability < 10):
+    if item["indexer"] and cache.element == 1 and (capability is None or capability < (10, 0)):
         return _LATENT_ROWS["fp8_ds_mla"]
     row = int(size * cache.element)
     if generation == "V0" and in_range(version, "0.7.2", "0.7"):

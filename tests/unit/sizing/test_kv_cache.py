@@ -107,8 +107,8 @@ def test_latent_attention():
 
 def test_sparse_indexer_and_its_layout_by_gpu():
     arch = latent(index_n_heads=64, index_head_dim=128)
-    assert KvCache(arch, "fp8", capability=9.0).bytes_per_token == 61 * (656 + 132)
-    assert KvCache(arch, "fp8", capability=10.0).bytes_per_token == 61 * (576 + 132)
+    assert KvCache(arch, "fp8", capability=(9, 0)).bytes_per_token == 61 * (656 + 132)
+    assert KvCache(arch, "fp8", capability=(10, 0)).bytes_per_token == 61 * (576 + 132)
     assert KvCache(arch).block_size == 64
 
 
