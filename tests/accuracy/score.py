@@ -1,15 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Score the verdicts of ``classify.py`` against what the case files expect.
+"""Score the verdicts of ``classify.py`` and the sizes of ``size.py`` against what the case files expect.
 
     score.py                  the shared cases (../shared/cases beside the checkout, or $VLLM_OOM_CASES) and our own
     score.py --cases FILE     another case file
+    score.py --sizing FILE    another file of size reports
     score.py --verdicts FILE  verdicts that are already there, instead of running classify.py
     score.py -v               what went wrong, case by case
     score.py --check          exit 1 when a figure is below the floor in floors.json
 
 Five figures per file: the cause is right; ``is_memory`` is right; the memory is right; no change is recommended that
-the case lists as wrong; a right change is among the first two recommended.
+the case lists as wrong; a right change is among the first two recommended. The figures of the sizes: ``sizing_score.FIGURES``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 from pathlib import Path
 
 import answers
+import sizing_score
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -29,6 +31,9 @@ FLOORS = HERE / "floors.json"
 SHARED_CASES = ROOT.parent / "shared" / "cases"
 # The case file of the classification inside the folder of cases.
 CLASSIFICATION = "oom_dev.jsonl"
+# The size reports there, and ours.
+SIZING = "sizing_dev.jsonl"
+OWN_SIZES = (HERE / "extra_sizing.jsonl",)
 # Cases of our own, from the fact sheets and other public reports. The examiners' were written in three rounds without sight
 # of the rules; at first contact, before the rules had seen them, their figures were (of 80, 116, 80): cause 55, 84, 72; memory
 # or not 69, 102, 78; which memory 67, 100, 77; no wrong change 75, 116, 78; right change 60, 93, 71.
@@ -139,18 +144,18 @@ def below_floor(totals, floors):
     ]
 
 
-def shared_case_file():
-    """The shared classification cases, or None where this checkout hasn't got them."""
-    path = Path(os.environ.get("VLLM_OOM_CASES") or SHARED_CASES) / CLASSIFICATION
+def shared_case_file(name=CLASSIFICATION):
+    """A file of the shared cases, or None where this checkout hasn't got them."""
+    path = Path(os.environ.get("VLLM_OOM_CASES") or SHARED_CASES) / name
     return path if path.is_file() else None
 
 
-def check_floors(path, totals):
+def check_floors(path, totals, below=below_floor):
     """The sentences of what is below the floors for the case file ``path``."""
     floors = json.loads(FLOORS.read_text(encoding="utf-8"))
     if path.name not in floors:
         return [f"no floors for {path.name} in {FLOORS}"]
-    return below_floor(totals, floors[path.name])
+    return below(totals, floors[path.name])
 
 
 def report(path, options):
@@ -168,9 +173,23 @@ def report(path, options):
     return check_floors(path, totals) if options.check else []
 
 
+def report_sizes(path, options):
+    """Score one file of size reports, print its table and what doesn't count; returns what is below its floors."""
+    notes = sizing_score.read_notes()
+    rows, left = sizing_score.score(read_lines(path), notes)
+    values = sizing_score.figures(rows, notes)
+    print(f"\n{path.name}\n")
+    sizing_score.print_table(values)
+    sizing_score.print_reasons(rows, left, notes)
+    if options.verbose:
+        sizing_score.print_misses(rows)
+    return check_floors(path, values, sizing_score.below_floor) if options.check else []
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=Path, help="case file to score instead of the shared one and our own")
+    parser.add_argument("--sizing", type=Path, help="file of size reports to score, and nothing else")
     parser.add_argument("--verdicts", type=Path, help="output of classify.py for the file given with --cases")
     parser.add_argument("--check", action="store_true", help="hold the floors")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every miss")
@@ -178,24 +197,37 @@ def main(arguments=None):
     if options.verdicts and not options.cases:
         parser.error("--verdicts needs the case file that they belong to: add --cases FILE")
 
-    failures = []
-    paths = [options.cases] if options.cases else [shared_case_file(), *OWN_CASES]
-    for path in paths:
-        if path is None:
+    if options.cases or options.sizing:
+        chosen = [(report, options.cases), (report_sizes, options.sizing)]
+        failures = score_files([(scored, path) for scored, path in chosen if path], options)
+    else:
+        shared = [(report, CLASSIFICATION), (report_sizes, SIZING)]
+        own = [(report, path) for path in OWN_CASES] + [(report_sizes, path) for path in OWN_SIZES]
+        failures = []
+        for scored, name in shared:
+            path = shared_case_file(name)
+            if path is not None:
+                own.append((scored, path))
+                continue
             print(
-                f"the shared cases were not checked: no {CLASSIFICATION} in {SHARED_CASES};"
+                f"the shared cases were not checked: no {name} in {SHARED_CASES};"
                 " set VLLM_OOM_CASES to the folder of cases",
                 file=sys.stderr,
             )
             if os.environ.get("CI") == "true":
                 failures.append("CI needs the shared cases")
-        elif not path.is_file():
-            failures.append(f"no case file {path}")
-        else:
-            failures += report(path, options)
+        failures += score_files(own, options)
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0
+
+
+def score_files(files, options):
+    """Scores ``[(how, path)]``; returns what is missing or below its floors."""
+    failures = []
+    for scored, path in files:
+        failures += scored(path, options) if path.is_file() else [f"no case file {path}"]
+    return failures
 
 
 if __name__ == "__main__":

@@ -22,11 +22,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / ".ansible" / "collections"))
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / ".ansible" / "collections")]
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine.versions import (  # noqa: E402
-    parse_version,
+import report_fields as fields  # noqa: E402
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine.defaults import (  # noqa: E402
+    default_of,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB  # noqa: E402
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing import gpus  # noqa: E402
@@ -38,6 +41,10 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.budget imp
     BudgetError,
     budget,
     graphs_subtracted,
+)
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.quantization import (  # noqa: E402
+    family,
+    quantization_plan,
 )
 
 # The whole of what may be read of a report (design, section 8), and with --calibrated.
@@ -62,16 +69,14 @@ _MEASURED = {
 _CONFIGS = (
     Path(os.environ.get("VLLM_OOM_SHARED") or ROOT.parent / "shared") / "cases" / "model_configs",
     Path("/work/shared/cases/model_configs"),
+    HERE / "model_configs",
 )
 # A block size of more than this is what vLLM chose for a hybrid and says in the log, no flag.
 _LARGEST_FLAG = 256
-_NO_SIZE = 1e9
+UNKNOWN_MODEL = "no config.json for this model"
 _SIXTEEN_BITS = "quantization isn't given and the config is another checkpoint's: 16 bits are assumed"
-_DATED = re.compile(r"[A-Za-z]+ 20\d\d")
-_SPECULATIVE = re.compile(r"(\d+) tokens?")
-# A quantization that only the model's name tells; "int8 KV" is none.
-_NAMED = re.compile(r"(?i)(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq)(?![a-z0-9])(?! kv)")
-_GGUF = re.compile(r"(?i)[-.](i?q\d\w*)")
+# From this compute capability on a GPU multiplies in FP8.
+_FP8_CAPABILITY = (8, 9)
 
 
 def main(arguments=None):
@@ -97,49 +102,68 @@ def size_line(line, calibrated=False, configs=None):
     return size({name: report.get(name) for name in names}, configs)
 
 
-def size(report, configs=None):
-    """The output for one report that holds only what may be read."""
+def size(report, configs=None, given=None, blocks=None):
+    """The output for one report that holds only what may be read.
+
+    given: KV memory in bytes that isn't to be modelled; blocks: number of blocks that isn't to be computed.
+    """
     config, undetermined = _config(report, configs)
     if config is None:
         return _nothing(report.get("id"), *undetermined)
     try:
         arch = architecture(config)
+        version = version_of(report, arch["model_type"], undetermined)
         settings = _settings(report, arch, undetermined)
-        version = _version(report)
         measured = _measured(report, version, settings)
-        if arch["quantization"] and _foreign_quantization(report, arch["quantization"]):
-            arch = dict(arch, quantization=None)
-            if "quantization" not in settings:
-                undetermined.append(_SIXTEEN_BITS)
-        result = _of_gpu(report, undetermined, lambda gpu: budget(arch, gpu, settings, version, measured))
+        if given is not None:
+            measured["kv_available"] = given
+        if blocks is not None:
+            settings["num_gpu_blocks_override"] = blocks
+        arch = _read_quantization(report, arch, settings, undetermined)
+        sized = _sized(report, arch, settings, version, measured, undetermined)
     except (ConfigError, BudgetError, KeyError, TypeError, ValueError) as error:
         return _nothing(report.get("id"), f"{type(error).__name__}: {error}")
-    return _output(report, settings, result, undetermined)
+    return _output(report, sized, undetermined)
+
+
+def _sized(report, arch, settings, version, measured, undetermined):
+    """The budget; where 16 bits were only assumed and don't fit, that of the most bits which this GPU computes in."""
+    gpu = _gpu(report, undetermined)
+
+    def attempt(**more):
+        return _of_gpus(
+            gpu, undetermined, lambda facts: budget(arch, facts, {**settings, **more}, version, measured)
+        )
+
+    result, facts = attempt()
+    if _SIXTEEN_BITS not in undetermined or (result["available_kv"] or 0) >= 0 or "kv_available" in measured:
+        return result
+    native = (facts.get("compute_capability") or (0, 0)) >= _FP8_CAPABILITY
+    for name, bits in (("fp8", 8), ("int4", 4)) if native else (("int4", 4),):
+        result, facts = attempt(quantization=name)
+        if result["available_kv"] >= 0:
+            break
+    undetermined.remove(_SIXTEEN_BITS)
+    undetermined.append(
+        f"quantization isn't given and 16 bits don't fit this GPU: weights of {bits} bits are assumed"
+    )
+    return result
 
 
 def _nothing(name, *reasons):
     return {"id": name, **dict.fromkeys(OUTPUT), "undetermined": list(reasons)}
 
 
-def _output(report, settings, result, undetermined):
+def _output(report, result, undetermined):
     parts = {segment["name"]: segment["bytes"] for segment in result["segments"]}
-    stage = dict(result["ranks"]["stages"][0])
+    stage = result["ranks"]["stages"][0]
     kv = result["kv"] or {}
-    if (stage["kv_available"] or 0) < 0 and _SIXTEEN_BITS in undetermined:
-        # What ran there was no checkpoint in 16 bits.
-        stage.update(weights=None, kv_available=None)
-        parts["weights"], kv = None, {}
-        undetermined = [
-            *undetermined,
-            "weights_gib: in 16 bits they don't fit this GPU, so which bits isn't known",
-        ]
     shown_first = result["ranks"]["shown"] == 0
     available = stage["kv_available"]
     undetermined = undetermined + [text for text in result["assumptions"] if text not in undetermined]
     undetermined += [text for text in result["problems"] if text not in undetermined]
     if available is None:
-        why = "the GPU's total memory" if result["capacity"]["total"] is None else "what the weights take"
-        undetermined.append(f"available_kv_gib: {why} isn't known")
+        undetermined.append("available_kv_gib: the GPU's total memory isn't known")
     return {
         "id": report.get("id"),
         "weights_gib": _gib(parts["weights"] if shown_first else stage["weights"]),
@@ -161,130 +185,234 @@ def _gib(size):
 
 def _config(report, configs):
     """(config.json, what isn't determined)."""
-    name = report.get("config_id")
-    if isinstance(name, str) and name:
-        for folder in (configs,) if configs else _CONFIGS:
-            path = folder / (name.replace("/", "__") + ".json")
-            if path.is_file():
+    for key in ("config_id", "model"):
+        name = report.get(key)
+        if isinstance(name, str) and name:
+            path = _config_file(name, (configs,) if configs else _CONFIGS)
+            if path:
                 return json.loads(path.read_text(encoding="utf-8")), []
     arch = report.get("arch")
     if isinstance(arch, dict) and arch.get("num_hidden_layers"):
         return arch, ["no config.json: sizes are read from the report's own list of fields"]
-    return None, ["no config.json for this model"]
+    return None, [UNKNOWN_MODEL]
 
 
-def _number(value):
-    """``value`` where it is a number that a report could hold, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if abs(value) < _NO_SIZE else None
+def _config_file(name, folders):
+    wanted = (name.strip().replace("/", "__") + ".json").lower()
+    for folder in folders:
+        if folder.is_dir():
+            for path in folder.iterdir():
+                if path.name.lower() == wanted:
+                    return path
+    return None
 
 
-def _version(report):
-    """The version in the report: a lower end counts as that release, a date as none."""
-    text = str(report.get("vllm_version") or "").replace(">=", "").strip()
-    if not text or _DATED.match(text) or parse_version(text) is None:
-        return None
-    return text
+def version_of(report, model_type=None, undetermined=None):
+    """The release that the report means, or None; ``undetermined`` takes what was assumed."""
+    version = fields.version(report.get("vllm_version"))
+    if version is not None or engine_of(report) == "V0":
+        return version
+    version = fields.first_release(model_type)
+    if version is not None and undetermined is not None:
+        undetermined.append(
+            f"vLLM's version isn't known: {version} is taken, the first release for {model_type} models"
+        )
+    return version
+
+
+def engine_of(report):
+    """V0, V1 or None."""
+    return fields.engine(report.get("engine"), report.get("vllm_version"))
 
 
 def _base(name):
     return str(name or "").rsplit("/", 1)[-1].lower()
 
 
-def _foreign_quantization(report, quantization):
-    """Whether the config's quantization is another checkpoint's than the one that ran."""
-    same = _base(report.get("config_id")) in str(report.get("model")).lower()
-    if report.get("quantization") is None:
-        return not same and "Thinking" not in str(report.get("model"))
-    # A checkpoint of another maker: another scheme, and no fp8 KV cache that its config would ask for.
-    theirs = str(quantization).lower()
-    return "modelopt" in theirs and "nvfp4" not in str(report["quantization"]).lower()
+def _is_another(report):
+    """Whether the config is another checkpoint's than the one that ran."""
+    model = report.get("model")
+    if not isinstance(model, str) or not model or not report.get("config_id"):
+        return False
+    # "Reasoning" and "Thinking" variants are quantized as the instruct model is.
+    return _base(report["config_id"]) not in model.lower() and "Thinking" not in model
+
+
+def _read_quantization(report, arch, settings, undetermined):
+    """``arch`` with the quantization of the checkpoint that ran; a name that decides goes into ``settings``."""
+    own, model = arch["quantization"], report.get("model")
+    if fields.is_sixteen_bits(report.get("quantization")):
+        return dict(arch, quantization=None)
+    another = _is_another(report)
+    name = fields.quantization(report.get("quantization"), model)
+    if name is None and _base(report.get("config_id")) != _base(model):
+        name = fields.named_quantization(model)
+    if name is None:
+        if own and another:
+            undetermined.append(_SIXTEEN_BITS)
+            return dict(arch, quantization=None)
+        return arch
+    if own and _says_the_same(name, own, arch, another):
+        # The config says more than the name.
+        return arch
+    settings["quantization"] = name
+    # A checkpoint of another maker: no fp8 KV cache that this config would ask for.
+    return dict(arch, quantization=None)
+
+
+def _says_the_same(name, own, arch, another):
+    """Whether a name may mean the config's own quantization: by its kind, and by its bits where it states them."""
+    method = str(own.get("quant_method") or own.get("quant_algo") or "")
+    kin = family(name) == family(method)
+    if not re.search(r"\d", name):
+        return kin
+    return (kin or not another) and _bits(own, arch) == _bits(name, arch)
+
+
+def _bits(quantization, arch):
+    """Bits of the least of what a quantization (a name or a config) stores."""
+    plan = quantization_plan(quantization, dict(arch, quantization=None), None, [])
+    schemes = [
+        *plan.roles.values(),
+        *(scheme for _targets, scheme in plan.groups),
+        *(plan.named or {}).values(),
+    ]
+    return min((scheme.bits for scheme in schemes if scheme.bits), default=16)
 
 
 def _settings(report, arch, undetermined):
-    spec = str(report.get("speculative") or "")
-    drafted = _SPECULATIVE.search(spec)
-    tokens = int(drafted.group(1)) if drafted else 2 if spec else 0
-    if spec and not drafted:
-        undetermined.append("the number of speculative tokens isn't given: 2 are assumed")
-    block = _number(report.get("block_size"))
+    block = fields.count(report.get("block_size"))
+    eager = report.get("enforce_eager")
     settings: dict[str, Any] = {
-        "engine": report.get("engine"),
+        "engine": engine_of(report),
         "model": report.get("model"),
-        "tensor_parallel_size": report.get("tp"),
-        "pipeline_parallel_size": report.get("pp"),
-        "data_parallel_size": report.get("dp"),
-        "decode_context_parallel_size": report.get("dcp"),
-        "dtype": report.get("dtype"),
-        "quantization": _quantization(report),
-        "kv_cache_dtype": report.get("kv_cache_dtype"),
-        "gpu_memory_utilization": report.get("gpu_memory_utilization"),
-        "max_model_len": report.get("max_model_len"),
-        "max_num_seqs": report.get("max_num_seqs"),
-        "max_num_batched_tokens": report.get("max_num_batched_tokens"),
-        "enforce_eager": report.get("enforce_eager"),
+        "tensor_parallel_size": fields.count(report.get("tp")),
+        "pipeline_parallel_size": fields.count(report.get("pp")),
+        "data_parallel_size": fields.count(report.get("dp")),
+        "decode_context_parallel_size": fields.count(report.get("dcp")),
+        "dtype": fields.words(report.get("dtype")) or None,
+        "kv_cache_dtype": fields.words(report.get("kv_cache_dtype")) or None,
+        "gpu_memory_utilization": fields.number(report.get("gpu_memory_utilization")),
+        "max_model_len": fields.count(report.get("max_model_len")),
+        "max_num_seqs": fields.count(report.get("max_num_seqs")),
+        "max_num_batched_tokens": fields.count(report.get("max_num_batched_tokens")),
+        "enforce_eager": fields.words(eager) == "true" if isinstance(eager, str) else eager,
         "block_size": block if block and block <= _LARGEST_FLAG else None,
-        "speculative_tokens": tokens,
-        "draft_layers": 1 if "mtp" in spec and arch["draft"] else 0,
+        **_draft(report, arch, undetermined),
     }
-    if spec and not settings["draft_layers"]:
-        undetermined.append("a draft model of its own runs, which isn't described: it isn't counted")
     for name in ("tensor_parallel_size", "max_model_len"):
         if settings[name] is None:
             assumed = "1" if name != "max_model_len" else f"the model's own {arch['max_position_embeddings']}"
             undetermined.append(f"{name} isn't given: {assumed} is assumed")
+    for name in ("pp", "dp", "dcp", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"):
+        value = report.get(name)
+        if value is not None and fields.number(value) is None:
+            undetermined.append(f"{name} is no number: {str(value)[:40]!r} isn't read")
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _quantization(report):
-    name = report.get("quantization")
-    if name is None and _base(report.get("config_id")) != _base(report.get("model")):
-        named = _NAMED.search(str(report.get("model")))
-        return named.group(1).lower() if named else None
-    if name != "gguf":
-        return name
-    kind = _GGUF.search(str(report.get("model")))
-    return f"gguf {kind.group(1).lower()}" if kind else name
+def _draft(report, arch, undetermined):
+    """The settings of speculative decoding."""
+    spec = fields.speculation(report.get("speculative"))
+    if spec is None:
+        return {}
+    if spec["tokens"] is None:
+        undetermined.append("the number of speculative tokens isn't given: 2 are assumed")
+    settings = {"speculative_tokens": spec["tokens"] or 2}
+    if spec["kind"] == "mtp" and arch["draft"]:
+        settings["draft_layers"] = 1
+    elif spec["kind"] == "eagle":
+        undetermined.append("the Eagle head isn't described: one layer as the model's own is counted")
+        settings["draft"] = _one_layer(arch)
+    elif spec["kind"] != "none":
+        undetermined.append("a draft model of its own runs, which isn't described: it isn't counted")
+    return settings
 
 
-def _of_gpu(report, undetermined, sized):
-    """``sized`` for the report's GPU; of several that the name may mean, for the smallest that holds the weights."""
+def _one_layer(arch):
+    """A model of one dense layer with full attention; its embedding and head are the target's."""
+    runs = arch["layers"]
+    full = [
+        run["attention"] for run in runs if run["attention"] and run["attention"]["kind"] in ("full", "mla")
+    ]
+    dense = [run["mlp"] for run in runs if run["mlp"] and run["mlp"]["kind"] == "dense"]
+    layer = {"count": 1, "attention": full[-1] if full else None, "mlp": dense[-1] if dense else None}
+    return dict(
+        arch, layers=[layer], vocab_size=0, encoders=[], draft=None, rope=[], embeddings_per_layer=None
+    )
+
+
+def _total(report):
+    """Total memory in GiB that the report itself states, or None."""
+    total = fields.number(report.get("total_gib")) or fields.number(report.get("gpu_total_gib"))
+    return total if total and total > 0 else None
+
+
+def requested_gib(report):
+    """Total memory x utilization in GiB as the report or the GPU's name gives them (of several the least), or None."""
+    total = _gpu(report, [])[0]["total_bytes"]
+    if total is None:
+        return None
+    utilization = fields.number(report.get("gpu_memory_utilization"))
+    if utilization is None:
+        utilization = default_of("gpu_memory_utilization", version_of(report), engine_of(report))
+    return total / GIB * (utilization or (0.9 if engine_of(report) == "V0" else 0.92))
+
+
+def _gpu(report, undetermined):
+    """The GPUs that the report may mean, as ``budget`` takes them, smallest first."""
     name = report.get("gpu") if isinstance(report.get("gpu"), str) else None
-    total = _number(report.get("total_gib")) or _number(report.get("gpu_total_gib"))
+    total = _total(report)
     size = None if total is None else int(total * GIB)
     product = gpus.gpu(name, size) if name else None
-    if product is not None or size is not None or not name:
-        result = sized(_facts(report, product, size))
-        if product is not None and size is None:
+    if product is None and name and size is not None:
+        # Not that product's usual total, but the name says what the GPU can do.
+        same = [gpus.gpu(other) for other in gpus.candidates(name, nearest=False)]
+        product = same[-1] if same else None
+    if size is None and name:
+        written = fields.memory_in_name(name)
+        if product is not None:
             undetermined.append(
                 f"total memory isn't given: {product['visible_gib']} GiB of {product['name']}"
             )
-        return result
-    names = gpus.candidates(name)
-    products = [item for item in map(gpus.gpu, names) if item is not None]
-    if " or " in name and products and products[0]["visible_gib"] < 0.95 * products[-1]["visible_gib"]:
-        undetermined.append(f"'{name}' names GPUs of several sizes")
-        return sized(_facts(report, None, None))
-    result = None
-    for product in products:
-        result = sized(_facts(report, product, None))
-        if result["available_kv"] is not None and result["available_kv"] > 0:
+            return [_facts(report, product, None)]
+        names = gpus.candidates(name, nearest=False)
+        products = [item for item in map(gpus.gpu, names) if item is not None]
+        if written is not None:
+            undetermined.append(
+                f"the GPU '{name}' isn't known: {written:.1f} GiB, from its name, are assumed"
+            )
+            return [_facts(report, products[-1] if products else None, int(written * GIB))]
+        if " or " in name and products and products[0]["visible_gib"] < 0.95 * products[-1]["visible_gib"]:
+            undetermined.append(f"'{name}' names GPUs of several sizes")
+        elif products:
+            return [_facts(report, item, None) for item in products]
+        else:
+            undetermined.append(f"the GPU '{name}' isn't known")
+    return [_facts(report, product, size)]
+
+
+def _of_gpus(options, undetermined, sized):
+    """(``sized``, facts) of the smallest of the GPUs that holds the weights, else of the largest."""
+    for facts in options:
+        result = sized(facts)
+        if (result["available_kv"] or 0) > 0:
             break
-    if result is None:
-        undetermined.append(f"the GPU '{name}' isn't known")
-        return sized(_facts(report, None, None))
-    undetermined.append(f"'{name}' may be {', '.join(names[:4])}: {product['name']} is assumed")
-    return result
+    if len(options) > 1:
+        names = ", ".join(item["product"] for item in options[:4])
+        text = f"'{facts['name']}' may be {names}: {facts['product']} is assumed"
+        undetermined[:] = [item for item in undetermined if " may be " not in item] + [text]
+    return result, facts
 
 
 def _facts(report, product, size):
-    free = _number(report.get("free_gib"))
+    free = fields.number(report.get("free_gib"))
     name = report.get("gpu")
     facts: dict[str, Any] = {"name": name if isinstance(name, str) else None, "total_bytes": size}
-    facts["free_bytes"] = None if free is None else int(free * GIB)
+    facts["free_bytes"] = None if free is None or free < 0 else int(free * GIB)
     if product is not None:
         facts.update({key: product[key] for key in ("compute_capability", "nvlink", "unified")})
+        facts["product"] = product["name"]
         facts["total_bytes"] = size or gpus.visible_bytes(product)
     return facts
 
@@ -293,7 +421,7 @@ def _measured(report, version, settings):
     """What the report's log measured; graphs only where that version subtracts them."""
     measured = {}
     for field, name in _MEASURED.items():
-        value = _number(report.get(field))
+        value = fields.number(report.get(field))
         if value is None:
             continue
         if name.startswith("graph") and not graphs_subtracted(version, settings.get("engine", "V1")):

@@ -53,7 +53,8 @@ GGUF_BITS = {
 
 # Sentences for what a config doesn't say.
 _MODELOPT_EXPERTS = "the NVFP4 checkpoint doesn't list what it leaves out: attention is counted in 16 bits"
-_MODELOPT_MIXED = "the mixed-precision checkpoint doesn't list its layers: MLPs and experts count as NVFP4, the rest as 16 bits"
+_MODELOPT_MIXED = "the mixed-precision checkpoint doesn't list its layers: MLPs, experts and lm_head count as NVFP4, attention as FP8"
+_FIRST_AND_LAST = "Meta's FP8 checkpoint: the MLPs but those of the first and the last layer count as FP8"
 
 
 class Plan(NamedTuple):
@@ -62,7 +63,7 @@ class Plan(NamedTuple):
     name: how the quantization is called; roles: {attention, mlp, expert, state, lm_head, embedding: Scheme};
     ignored: paths of modules that stay in the model's dtype (``layers.3.mlp``, ``lm_head``), patterns the same as
     compiled expressions; groups: [(patterns or names, Scheme)] of mixed checkpoints, the first that matches
-    counts; named: {path: Scheme} of checkpoints that list every module.
+    counts; named: {path: Scheme} of checkpoints that list every module; draft: whether the draft module is quantized.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Plan(NamedTuple):
     patterns: tuple[Any, ...] = ()
     groups: tuple[tuple[tuple[Any, ...], Scheme], ...] = ()
     named: dict[str, Scheme] | None = None
+    draft: bool = True
 
     @property
     def per_layer(self):
@@ -87,7 +89,7 @@ def quantization_plan(value, arch, version, assumptions):
     """
     own = arch["quantization"]
     if isinstance(value, str) and value.strip():
-        if own and _method(own) and _family(value) == _family(_method(own)):
+        if own and _method(own) and family(value) == family(_method(own)):
             value = dict(own, quant_method=_method(own))
         else:
             return _by_name(value.lower(), arch, version, assumptions)
@@ -169,9 +171,10 @@ _FAMILIES = (
 )  # fmt: skip
 
 
-def _family(name):
+def family(name):
+    """The kind of quantization that a name (of a flag, a method, a report) belongs to; the name itself if unknown."""
     name = name.lower()
-    return next((family for word, family in _FAMILIES if word in name), name)
+    return next((kind for word, kind in _FAMILIES if word in name), name)
 
 
 def _everywhere(scheme, lm_head=NONE, embedding=NONE):
@@ -185,32 +188,44 @@ def _mlp_only(scheme):
     return {"mlp": scheme, "expert": scheme}
 
 
+# What the words of a name mean, the first that fits: (words, name, scheme, which modules).
+_WORDS = (
+    (r"bitsandbytes.*8|bnb.*8", "bitsandbytes", _BNB8, "all"),
+    # Of the checkpoints that call themselves so, the maxima are quantized too.
+    (r"^(?:4-?bit|bnb-4bit)$", "bitsandbytes", _BNB4_DOUBLE, "all"),
+    (r"bitsandbytes|bnb", "bitsandbytes", _BNB4, "all"),
+    (r"(?:int)?8.*experts|experts.*int8", "int8", _INT8, "experts"),
+    (r"4.*experts|experts.*4", "int4", _INT4._replace(group=32), "experts"),
+    (r"fp8|fp_8|float8|8[- ]?bit float", "fp8", _FP8, "all"),
+    (r"w8a8|w8a16|int8|8[- ]?bit", "int8", _INT8, "all"),
+    (r"awq", "awq", _AWQ, "all"),
+    (r"gptq|int4|round|w4a|marlin|compressed|wna16|4[- ]?bit|hqq|quanto", "int4", _INT4, "all"),
+)
+_MODULES = {"all": _everywhere, "experts": lambda scheme: {"expert": scheme}}
+_BITS_PER_WEIGHT = re.compile(r"(\d(?:\.\d+)?) ?(?:bpw|-?bits?)\b")
+
+
 def _by_name(name, arch, version, assumptions):
     """The plan for a quantization that is known by name only."""
-    if "experts" in name and ("int4" in name or "4" in name):
-        return Plan(name, {"expert": _INT4._replace(group=32)})
     if "mxfp4" in name:
-        return Plan("mxfp4", {"expert": _MXFP4})
-    if "nvfp4" in name or "modelopt" in name or "fp4" in name:
-        assumptions.append(_MODELOPT_EXPERTS)
-        return Plan("nvfp4", _mlp_only(_NVFP4))
+        roles = {**(_everywhere(_FP8) if "fp8" in name.replace("mxfp4", "") else {}), "expert": _MXFP4}
+        return Plan("mxfp4", roles)
     if "gguf" in name:
         return _gguf(name)
-    if name in ("4-bit", "4bit", "bnb-4bit"):
-        # Of the checkpoints that call themselves so, the maxima are quantized too.
-        return Plan("bitsandbytes", _everywhere(_BNB4_DOUBLE))
-    if "bitsandbytes" in name or "bnb" in name:
-        return Plan("bitsandbytes", _everywhere(_BNB4))
-    if name == "fbgemm_fp8":
-        return Plan("fp8", _mlp_only(_FP8))
-    if "fp8" in name:
-        return Plan("fp8", _everywhere(_FP8))
-    if "w8a8" in name or "int8" in name:
-        return Plan("int8", _everywhere(_INT8))
-    if "awq" in name:
-        return Plan("awq", _everywhere(_AWQ))
-    if any(word in name for word in ("gptq", "int4", "round", "w4a16", "marlin", "compressed")):
-        return Plan("int4", _everywhere(_INT4))
+    if "fbgemm" in name:
+        assumptions.append(_FIRST_AND_LAST)
+        last = sum(run["count"] for run in arch["layers"]) - 1
+        return Plan("fp8", _mlp_only(_FP8), frozenset({"layers.0.mlp", f"layers.{last}.mlp"}))
+    if "fp4" in name or ("modelopt" in name and "fp8" not in name):
+        assumptions.append(_MODELOPT_EXPERTS)
+        return Plan("nvfp4", _mlp_only(_NVFP4))
+    for words, kind, scheme, modules in _WORDS:
+        if re.search(words, name):
+            beside = _everywhere(_FP8) if modules == "experts" and "fp8" in name else {}
+            return Plan(kind, {**beside, **_MODULES[modules](scheme)})
+    given = _BITS_PER_WEIGHT.search(name)
+    if given and 1 <= float(given.group(1)) <= 16:
+        return Plan(name, _everywhere(Scheme("int4", float(given.group(1)), 0, 0, 2)))
     assumptions.append(
         f"the quantization {name!r} isn't known: weights are counted as 4 bits with groups of 128"
     )
@@ -305,7 +320,9 @@ def _modelopt(config, ignored, patterns, assumptions):
     if algorithm.startswith("MIXED"):
         if not listed:
             assumptions.append(_MODELOPT_MIXED)
-        return Plan("modelopt", _mlp_only(_NVFP4), ignored, patterns)
+        # So NVIDIA's own mixed checkpoints have it, the draft module left as it is.
+        roles = {**_mlp_only(_NVFP4), "lm_head": _NVFP4, "attention": _FP8_TENSOR, "state": _FP8_TENSOR}
+        return Plan("modelopt", roles, ignored, patterns, draft=False)
     if not listed:
         assumptions.append(_MODELOPT_EXPERTS)
         return Plan("modelopt", _mlp_only(_NVFP4))

@@ -219,7 +219,10 @@ class _Measure:
             )
         size += sum(self._raw(tensor, None) for tensor in _ends(self.arch, 1, True, True, padded=False))
         if self.arch["draft"]:
-            size += sum(self._raw(tensor, None) for tensor in self._draft(Split()) if not tensor.derived)
+            whole = (
+                self if self.plan.draft else _Measure(self.arch, Plan("none", {}), self.element, self.version)
+            )
+            size += sum(whole._raw(tensor, None) for tensor in self._draft(Split()) if not tensor.derived)
         return size + sum(tower["parameters"] for tower in self.arch["encoders"]) * self.element
 
     def stage(self, split, pp, stage, draft, encoder, factor):
@@ -237,7 +240,10 @@ class _Measure:
         self._add(parts, _ends(self.arch, split.tp, stage == 0, stage == pp - 1), None, 1, factor)
         if draft and self.arch["draft"] and stage == pp - 1:
             drafted = dict.fromkeys(PARTS, 0)
-            self._add(drafted, self._draft(split), None, 1, factor)
+            plan = self.plan if self.plan.draft else Plan("none", {})
+            _Measure(self.arch, plan, self.element, self.version)._add(
+                drafted, self._draft(split), None, 1, factor
+            )
             parts["draft"] = sum(drafted.values())
         if stage == 0 and encoder != "none":
             for tower in self.arch["encoders"]:

@@ -66,9 +66,40 @@ def test_mxfp4_takes_experts_only():
     assert bits(config, "expert", ("mlp.experts.down_proj",)) == 4.25
 
 
-def test_fbgemm_leaves_attention_alone():
-    assert bits("fbgemm_fp8") == pytest.approx(8, rel=1e-3)
-    assert bits("fbgemm_fp8", "attention", QKV) == 16
+def test_fbgemm_leaves_attention_and_the_outer_layers_alone():
+    assert bits("fbgemm_fp8", layer=1) == pytest.approx(8, rel=1e-3)
+    assert bits("fbgemm_fp8", layer=0) == bits("fbgemm_fp8", layer=3) == 16
+    assert bits("fbgemm_fp8", "attention", QKV, 1) == 16
+
+
+def test_a_mixed_checkpoint_of_nvidia():
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    assert bits(config) == bits(config, "lm_head", ("lm_head",)) == 4.5
+    assert bits(config, "attention", QKV) == pytest.approx(8, rel=1e-3)
+    assert not plan_of(config).draft
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("GPTQ-Int8", "w8a16", "torchao int8wo", "8-bit", "bitsandbytes 8bit", "modelopt_fp8", "mxfp8"), 8),
+        (
+            ("GPTQ-Int4", "W4A16", "autoround int4", "awq_marlin", "compressed-tensors", "hqq 4bit", "weird"),
+            4,
+        ),
+        (("exl3 6.0bpw",), 6),
+        (("3-bit",), 3),
+    ],
+)
+def test_names_as_people_write_them(names, expected):
+    for name in names:
+        assert scheme_of(plan_of(name), "mlp", DOWN, 1).bits == expected, name
+
+
+def test_experts_alone():
+    plan = plan_of("int4 experts + fp8 mixed")
+    assert (plan.roles["expert"].bits, plan.roles["attention"].bits) == (4, 8)
+    assert set(plan_of("experts_int8").roles) == {"expert"}
 
 
 def test_double_quantization_stays_packed_in_old_loaders():
