@@ -54,13 +54,13 @@ _RELEASES = tuple(
         ("2026-10-05", "0.31.0"), ("2026-10-18", "0.32.0"), ("2026-11-02", "0.33.0"),
     )
 )  # fmt: skip
-# Families by model_type: the first release that runs them. Reports without a version are mostly of the months after
-# it. Families of the newest releases are left out: an unknown version is taken as the newest anyway.
+# Families by model_type: the release of the months in which they came. Most reports without a version are of then.
 _FIRST_RELEASE = {
     "gpt_oss": "0.10.1", "qwen3": "0.8.5", "qwen3_moe": "0.8.5", "llama4": "0.8.3", "llama4_text": "0.8.3",
     "gemma3": "0.8.0", "gemma3_text": "0.8.0", "qwen3_next": "0.10.2", "qwen3_vl": "0.11.0", "qwen3_vl_moe": "0.11.0",
     "qwen3_vl_text": "0.11.0", "qwen3_vl_moe_text": "0.11.0", "glm4_moe": "0.10.0", "minimax_m2": "0.11.1",
     "kimi_linear": "0.11.1", "qwen2_5_vl": "0.8.0", "deepseek_v32": "0.11.0", "kimi_k2": "0.10.0",
+    "deepseek_v4": "0.21.0",
 }  # fmt: skip
 
 
@@ -130,14 +130,24 @@ def is_lower_end(value):
 
 
 def first_release(model_type):
-    """The first release that runs a family, for those where it says more than the newest does; or None."""
+    """The release of the months in which a family came, for those where it says more than the newest does; or None."""
     return _FIRST_RELEASE.get(model_type)
 
 
 # A quantization that only the model's name tells; "int8 KV" is none.
 _NAMED = re.compile(
     r"(?i)(?<![a-z])(nvfp4|mxfp4|mxfp8|fp8|awq|gptq|w4a16|w8a16|w8a8|int4|int8|autoround|auto-round|bnb-4bit|exl3|gguf"
-    r"|4[- ]?bit|8[- ]?bit|quantized)(?![a-z0-9])(?!.{0,3}kv)"
+    r"|4[- ]?bit|8[- ]?bit)(?![a-z0-9])(?!.{0,3}kv)"
+)
+# Tools that store weights in many ways.
+_TOOLS = (
+    "compressed-tensors",
+    "compressed_tensors",
+    "modelopt",
+    "quark",
+    "torchao",
+    "auto-round",
+    "auto_round",
 )
 _GGUF = re.compile(r"(?i)(?<![a-z0-9])(i?q\d(?:_\w+)?)(?![a-z0-9])")
 
@@ -159,6 +169,11 @@ def quantization(value, model=None):
     if text == "fp8" and re.search(r"meta-llama/.*fp8", str(model).lower()):
         # Meta's own FP8 checkpoints are FBGEMM's.
         return "fbgemm_fp8"
+    if text in _TOOLS:
+        # A tool's name tells no bits; the model's may.
+        named = named_quantization(model)
+        if named and re.search(r"[48]", named):
+            return named
     if "bitsandbytes" in text and "bnb-4bit" in str(model).lower():
         # Checkpoints of that name hold doubly quantized maxima.
         return "bnb-4bit"
@@ -166,10 +181,11 @@ def quantization(value, model=None):
 
 
 def named_quantization(model):
-    """The quantization that a model's name tells, or None."""
+    """The quantization that a model's name tells, or None; "quantized" alone is taken as 4 bits."""
     found = _NAMED.search(str(model or ""))
-    name = found.group(1).lower() if found else None
-    return "int4" if name == "quantized" else name
+    if found:
+        return found.group(1).lower()
+    return "int4" if "quantized" in str(model or "").lower() else None
 
 
 _TOKENS = (

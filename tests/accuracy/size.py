@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / ".ansible" / "collections")]
 
+import listed_arch  # noqa: E402
 import report_fields as fields  # noqa: E402
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine.defaults import (  # noqa: E402
@@ -74,9 +75,10 @@ _CONFIGS = (
 # A block size of more than this is what vLLM chose for a hybrid and says in the log, no flag.
 _LARGEST_FLAG = 256
 UNKNOWN_MODEL = "no config.json for this model"
-_SIXTEEN_BITS = "quantization isn't given and the config is another checkpoint's: 16 bits are assumed"
+_LISTED = "no config.json: sizes are read from the report's own list of fields"
+_SIXTEEN_BITS = "quantization isn't given, nor the config of the checkpoint that ran: 16 bits are assumed"
 # From this compute capability on a GPU multiplies in FP8.
-_FP8_CAPABILITY = (8, 9)
+_FP8_CAPABILITY, _FP4_CAPABILITY = (8, 9), (10, 0)
 
 
 def main(arguments=None):
@@ -119,35 +121,52 @@ def size(report, configs=None, given=None, blocks=None):
             measured["kv_available"] = given
         if blocks is not None:
             settings["num_gpu_blocks_override"] = blocks
+        own = arch["quantization"]
         arch = _read_quantization(report, arch, settings, undetermined)
-        sized = _sized(report, arch, settings, version, measured, undetermined)
+        sized = _sized(report, arch, own, settings, version, measured, undetermined)
     except (ConfigError, BudgetError, KeyError, TypeError, ValueError) as error:
         return _nothing(report.get("id"), f"{type(error).__name__}: {error}")
     return _output(report, sized, undetermined)
 
 
-def _sized(report, arch, settings, version, measured, undetermined):
+def _sized(report, arch, own, settings, version, measured, undetermined):
     """The budget; where 16 bits were only assumed and don't fit, that of the most bits which this GPU computes in."""
     gpu = _gpu(report, undetermined)
 
-    def attempt(**more):
-        return _of_gpus(
-            gpu, undetermined, lambda facts: budget(arch, facts, {**settings, **more}, version, measured)
-        )
+    def attempt(quantization=None):
+        model = dict(arch, quantization=quantization) if isinstance(quantization, dict) else arch
+        named = {"quantization": quantization} if isinstance(quantization, str) else {}
+
+        def budget_of(facts):
+            return budget(model, facts, {**settings, **named}, version, measured)
+
+        return _of_gpus(gpu, undetermined, budget_of)
 
     result, facts = attempt()
     if _SIXTEEN_BITS not in undetermined or (result["available_kv"] or 0) >= 0 or "kv_available" in measured:
         return result
-    native = (facts.get("compute_capability") or (0, 0)) >= _FP8_CAPABILITY
-    for name, bits in (("fp8", 8), ("int4", 4)) if native else (("int4", 4),):
-        result, facts = attempt(quantization=name)
+    for name, bits in _guesses(own, facts):
+        result, facts = attempt(name)
         if result["available_kv"] >= 0:
             break
     undetermined.remove(_SIXTEEN_BITS)
     undetermined.append(
-        f"quantization isn't given and 16 bits don't fit this GPU: weights of {bits} bits are assumed"
+        f"quantization isn't given and 16 bits don't fit this GPU: {bits} are assumed for its weights"
     )
     return result
+
+
+def _guesses(own, facts):
+    """[(quantization, its bits in words)] that may have run where 16 bits don't fit, the likeliest first."""
+    capability = facts.get("compute_capability") or (0, 0)
+    guesses = []
+    if capability >= _FP8_CAPABILITY:
+        guesses.append(("fp8", "8 bits"))
+        if own and (capability >= _FP4_CAPABILITY or not re.search("fp4|mixed", str(own).lower())):
+            # Not what it says of the KV cache, which is another thing to choose.
+            weights_only = {key: value for key, value in own.items() if not key.startswith("kv_cache")}
+            guesses.insert(0, (weights_only, "the config's own"))
+    return [*guesses, ("int4", "4 bits")]
 
 
 def _nothing(name, *reasons):
@@ -193,7 +212,8 @@ def _config(report, configs):
                 return json.loads(path.read_text(encoding="utf-8")), []
     arch = report.get("arch")
     if isinstance(arch, dict) and arch.get("num_hidden_layers"):
-        return arch, ["no config.json: sizes are read from the report's own list of fields"]
+        listed = listed_arch.config(arch, report.get("config_id"), report.get("model"))
+        return listed, [_LISTED]
     return None, [UNKNOWN_MODEL]
 
 
@@ -215,7 +235,7 @@ def version_of(report, model_type=None, undetermined=None):
     version = fields.first_release(model_type)
     if version is not None and undetermined is not None:
         undetermined.append(
-            f"vLLM's version isn't known: {version} is taken, the first release for {model_type} models"
+            f"vLLM's version isn't known: {version} is taken, of the months in which {model_type} models came"
         )
     return version
 
@@ -248,7 +268,7 @@ def _read_quantization(report, arch, settings, undetermined):
     if name is None and _base(report.get("config_id")) != _base(model):
         name = fields.named_quantization(model)
     if name is None:
-        if own and another:
+        if (own and another) or _LISTED in undetermined:
             undetermined.append(_SIXTEEN_BITS)
             return dict(arch, quantization=None)
         return arch

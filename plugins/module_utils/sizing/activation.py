@@ -25,7 +25,8 @@ class Load(NamedTuple):
     tokens, seqs: max_num_batched_tokens and max_num_seqs; dtype: the engine's, None: the checkpoint's; quantization:
     the name that ``weights`` gave; runner2: whether runner 2 is used; encoder: whether towers are profiled; graphs:
     whether CUDA graphs are captured; sizes: how many batch sizes, None: vLLM's own list;
-    nvlink: whether GPUs are linked, None: not known; unified: whether GPU and host share their memory.
+    nvlink: whether GPUs are linked, None: not known; unified: whether GPU and host share their memory; capability:
+    the GPU's compute capability ((9, 0)), None: not known.
     """
 
     tokens: int
@@ -45,6 +46,7 @@ class Load(NamedTuple):
     sizes: int | None = None
     nvlink: bool | None = None
     unified: bool = False
+    capability: tuple | None = None
 
 
 class Estimate(NamedTuple):
@@ -76,6 +78,7 @@ _DYNAMIC_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_6
 _LARGEST_IMAGE = 16384
 _PATCHES_PER_TOKEN = 4
 _PATCH_INPUT = 3 * 2 * 16 * 16 * 4
+_DEEP_GEMM = ((9, 0), (10, 0), (10, 3))
 # Copies of a tower's hidden states that live at its peak: whole ones, those split over TP; copies of its MLP states.
 _TOWER_STATES = (4, 4, 2)
 # Latent attention with an index gathers whole contexts (vllm-memory 7.6).
@@ -276,7 +279,7 @@ def _kept(arch, load):
     element, size = _element(arch, load), 0
     for mlp in (run["mlp"] for run in arch["layers"]):
         if mlp and mlp["kind"] == "moe":
-            size = max(size, _experts(mlp, arch["hidden_size"], load, element))
+            size = max(size, _experts(mlp, arch["hidden_size"], load, element, _deep_gemm(arch, load)))
     if _sparse(arch) and load.max_model_len:
         size += _SPARSE_ROWS * load.max_model_len * _SPARSE_WIDTH * element
     if arch["encoders"] and load.encoder:
@@ -284,7 +287,13 @@ def _kept(arch, load):
     return size
 
 
-def _experts(mlp, hidden, load, element):
+def _deep_gemm(arch, load):
+    """Whether experts run through DeepGEMM: FP8 in blocks on Hopper and Blackwell servers, by default from 0.11."""
+    blocks = load.quantization.startswith("fp8") and (arch["quantization"] or {}).get("weight_block_size")
+    return bool(blocks and load.capability in _DEEP_GEMM and in_range(load.version, "0.11") is not False)
+
+
+def _experts(mlp, hidden, load, element, deep_gemm):
     """Two workspaces of the fused experts: gate and up (or the results, if wider), and their product."""
     if load.quantization == "mxfp4" or mlp["active"] is None:
         return 0
@@ -295,6 +304,9 @@ def _experts(mlp, hidden, load, element):
     if load.expert_parallel:
         rows = -(-rows // load.tp)
     first = max((2 if mlp["gated"] else 1) * width, hidden)
+    if deep_gemm:
+        # Its two workspaces are both as wide as the hidden state, and the inputs are sorted by expert in 8 bits.
+        return rows * ((first + max(width, hidden)) * element + hidden)
     return rows * (first + width) * element
 
 

@@ -222,6 +222,7 @@ class _Budget:
             graphs=not setting("enforce_eager"),
             nvlink=self.gpu.get("nvlink"),
             unified=bool(self.gpu.get("unified")),
+            capability=self.gpu.get("compute_capability"),
             sizes=len(setting("cudagraph_capture_sizes") or ()) or None,
         )
 
