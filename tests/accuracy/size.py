@@ -75,6 +75,7 @@ _CONFIGS = (
 # A block size of more than this is what vLLM chose for a hybrid and says in the log, no flag.
 _LARGEST_FLAG = 256
 UNKNOWN_MODEL = "no config.json for this model"
+_LEAST = "4 bits"
 _LISTED = "no config.json: sizes are read from the report's own list of fields"
 _SIXTEEN_BITS = "quantization isn't given, nor the config of the checkpoint that ran: 16 bits are assumed"
 # From this compute capability on a GPU multiplies in FP8.
@@ -145,14 +146,14 @@ def _sized(report, arch, own, settings, version, measured, undetermined):
     result, facts = attempt()
     if _SIXTEEN_BITS not in undetermined or (result["available_kv"] or 0) >= 0 or "kv_available" in measured:
         return result
-    for name, bits in _guesses(own, facts):
-        result, facts = attempt(name)
-        if result["available_kv"] >= 0:
-            break
     undetermined.remove(_SIXTEEN_BITS)
-    undetermined.append(
-        f"quantization isn't given and 16 bits don't fit this GPU: {bits} are assumed for its weights"
-    )
+    for quantization, bits in _guesses(own, facts):
+        result, facts = attempt(quantization)
+        if result["available_kv"] >= 0 or bits == _LEAST:
+            undetermined.append(
+                f"quantization isn't given and 16 bits don't fit this GPU: {bits} are assumed for its weights"
+            )
+            break
     return result
 
 
@@ -166,7 +167,7 @@ def _guesses(own, facts):
             # Not what it says of the KV cache, which is another thing to choose.
             weights_only = {key: value for key, value in own.items() if not key.startswith("kv_cache")}
             guesses.insert(0, (weights_only, "the config's own"))
-    return [*guesses, ("int4", "4 bits")]
+    return [*guesses, ("int4", _LEAST)]
 
 
 def _nothing(name, *reasons):

@@ -138,7 +138,7 @@ def test_main_writes_one_line_for_each(sized, capsys, monkeypatch, tmp_path):
     assert [line["id"] for line in lines] == ["one", None]
 
 
-@pytest.mark.parametrize(("gpu", "bits", "gib"), [("L4", 8, 8), ("RTX 3090", 4, 5.5)])
+@pytest.mark.parametrize(("gpu", "bits", "gib"), [("L4", "the config's own", 8), ("RTX 3090", "4 bits", 5.5)])
 def test_where_16_bits_do_not_fit_the_most_that_the_gpu_computes_in_are_assumed(tmp_path, gpu, bits, gib):
     config = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     (tmp_path / "some__Llama.json").write_text(json.dumps(config))
@@ -148,4 +148,4 @@ def test_where_16_bits_do_not_fit_the_most_that_the_gpu_computes_in_are_assumed(
 
     assert result["weights_gib"] == pytest.approx(gib, abs=0.6)
     assert result["available_kv_gib"] > 0
-    assert any(f"weights of {bits} bits are assumed" in text for text in result["undetermined"])
+    assert any(f"{bits} are assumed for its weights" in text for text in result["undetermined"])
