@@ -27,6 +27,8 @@ _LONG_CONTEXT = 32768
 # Whose defaults an unknown version is given.
 _NEWEST = "0.33"
 _FALLBACK = {"max_num_batched_tokens": 8192, "max_num_seqs": 256}
+# Families whose images and videos aren't split over steps: a default below the largest one's tokens is raised to them.
+_LEAST_TOKENS = {"gemma4": 2496}
 # What the profile is made of: its name in ``measured`` and here.
 NAMES = ("weights", "activation_peak", "non_torch", "graph", "kv_available")
 
@@ -181,6 +183,8 @@ class _Budget:
         if value is None or not known:
             value = value or _FALLBACK[name]
             note(self.assumptions, f"{name} is taken as {value}: version or GPU leave the default open")
+        if name == "max_num_batched_tokens" and in_range(self.version, "0.20") is not False:
+            value = max(value, _LEAST_TOKENS.get(self.arch["outer_type"], 0))
         return value
 
     def _v0_batch(self):
