@@ -110,6 +110,9 @@ def _layer_types(counts, layers):
     if sum(counts.values()) != layers or len(counts) < 2:
         return None
     places = sorted(
-        ((index + 1) / count, kind) for kind, count in counts.items() if count for index in range(count)
+        ((index + 1) / count, -count, kind)
+        for kind, count in counts.items()
+        if count
+        for index in range(count)
     )
-    return [kind for _place, kind in places]
+    return [kind for _place, _count, kind in places]

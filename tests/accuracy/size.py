@@ -380,6 +380,14 @@ def requested_gib(report):
     return total / GIB * (utilization or (0.9 if engine_of(report) == "V0" else 0.92))
 
 
+def total_error_gib(report):
+    """How far total memory x utilization may be off: 0 where the report states the total."""
+    product = gpus.gpu(report.get("gpu")) if isinstance(report.get("gpu"), str) else None
+    if _total(report) is not None or product is None:
+        return 0.0
+    return product["visible_error_gib"] * (fields.number(report.get("gpu_memory_utilization")) or 1)
+
+
 def _gpu(report, undetermined):
     """The GPUs that the report may mean, as ``budget`` takes them, smallest first."""
     name = report.get("gpu") if isinstance(report.get("gpu"), str) else None

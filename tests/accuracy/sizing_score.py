@@ -142,11 +142,27 @@ def weights_row(report, said):
 
 
 def kv_bytes_row(report, said):
-    reported = _number((report.get("check") or {}).get("expected_bytes_per_token_per_rank"))
-    if reported is None:
+    expected = _number((report.get("check") or {}).get("expected_bytes_per_token_per_rank"))
+    limit = KV_BYTES_LIMIT
+    if expected is None:
+        expected, rounding = _bytes_per_slot(report)
+        limit += rounding
+    if expected is None:
         return None
-    ours = said.plain["kv_bytes_per_token_per_rank"]
-    return _within("kv_bytes", report, reported, ours, KV_BYTES_LIMIT)
+    return _within("kv_bytes", report, expected, said.plain["kv_bytes_per_token_per_rank"], limit)
+
+
+def _bytes_per_slot(report):
+    """(KV memory over the tokens that it holds, what its rounding leaves open), where the tokens are blocks x size."""
+    memory, blocks = _number(report.get("available_kv_gib")), _number(report.get("gpu_blocks"))
+    size_of_block = _number(report.get("block_size")) or 16
+    tokens = blocks * size_of_block if blocks else None
+    plain = report.get("kv_tokens_semantics") == "num_gpu_blocks * block_size"
+    if tokens is None and plain:
+        tokens = _number(report.get("kv_tokens"))
+    if not (plain and tokens and memory and memory > _ROUNDING / KV_BYTES_LIMIT):
+        return None, 0
+    return memory * GIB / tokens, _ROUNDING / memory + size_of_block / tokens
 
 
 def calibrated_row(report, said):
@@ -155,6 +171,13 @@ def calibrated_row(report, said):
         return None
     if size.requested_gib(report) is None:
         return Left("calibrated", report["id"], _NO_TOTAL)
+    unsure = size.total_error_gib(report)
+    if unsure > max(CALIBRATED_LIMIT * abs(reported), CALIBRATED_GIB):
+        return Left(
+            "calibrated",
+            report["id"],
+            f"its total memory isn't given, the catalogue's may be {unsure:.1f} GiB off",
+        )
     version = size.version_of(report)
     subtracted = size.graphs_subtracted(version, size.engine_of(report) or "V1")
     graphs = [_number(report.get(name)) for name in ("graph_gib", "graph_estimated_gib")]

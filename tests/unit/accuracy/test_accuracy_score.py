@@ -134,6 +134,7 @@ def test_absent_cases(tmp_path, capsys, monkeypatch):
     own.write_text(json.dumps(CASE) + "\n", encoding="utf-8")
     floors.write_text(json.dumps({"own.jsonl": {"cause": 1}}), encoding="utf-8")
     monkeypatch.setattr(score, "OWN_CASES", (own,))
+    monkeypatch.setattr(score, "OWN_SIZES", ())
     monkeypatch.setattr(score, "FLOORS", floors)
     monkeypatch.setattr(score, "classify", lambda path: [RIGHT])
     monkeypatch.setenv("VLLM_OOM_CASES", str(tmp_path))
@@ -144,9 +145,9 @@ def test_absent_cases(tmp_path, capsys, monkeypatch):
     assert score.main(["--check"]) == 1
     assert score.main(["--cases", str(tmp_path / "no.jsonl")]) == 1
     (tmp_path / score.CLASSIFICATION).write_text(json.dumps(CASE) + "\n", encoding="utf-8")
-    floors.write_text(
-        json.dumps({"own.jsonl": {"cause": 1}, score.CLASSIFICATION: {"cause": 1}}), encoding="utf-8"
-    )
+    (tmp_path / score.SIZING).write_text("", encoding="utf-8")
+    held = {"own.jsonl": {"cause": 1}, score.CLASSIFICATION: {"cause": 1}, score.SIZING: {"weights_mean": 0}}
+    floors.write_text(json.dumps(held), encoding="utf-8")
     assert score.main(["--check"]) == 0
 
 
