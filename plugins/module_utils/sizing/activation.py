@@ -102,6 +102,7 @@ _OUTSIDE = (
 )
 # Cards without NVLink, several ranks: no buffers of fast all-reduces (from KV sizes, not from a measured figure).
 _UNLINKED = (0.25, 0.3, 2)
+_BRIDGED = (8, 6)
 # Where GPU and host share their memory, what the host takes meanwhile (page cache of the weights too) counts.
 _UNIFIED = (3.5, 6.0, 7)
 # Between the versions with the most and the least, several ranks.
@@ -167,11 +168,11 @@ def non_torch(load):
         size, error = several if load.tp > 1 else one
         if load.tp == 1 and load.pp > 1:
             size = _PIPELINE_OUTSIDE
-        if load.tp > 1 and load.nvlink is False and generation == "V1":
+        if load.tp > 1 and _unlinked(load) and generation == "V1":
             size, error, reports = _UNLINKED
         if inside is None and load.tp > 1:
             error = max(error, _UNKNOWN_VERSION)
-        if load.unified:
+        if load.unified and generation == "V1":
             size, error, reports = size + _UNIFIED[0], _UNIFIED[1], _UNIFIED[2]
         ranks = "several GPUs" if load.tp > 1 else "pipeline" if load.pp > 1 else "one GPU"
         formula = (
@@ -179,6 +180,11 @@ def non_torch(load):
         )
         return Estimate(int(size * GIB), int(error * GIB), formula, reports)
     return Estimate(0, GIB, "no table for this version", 0)
+
+
+def _unlinked(load):
+    """Whether the GPUs have no NVLink; of Ampere's workstation and gaming boards only a bridge would make one."""
+    return load.nvlink is False or (load.nvlink is None and load.capability == _BRIDGED)
 
 
 def graph_memory(arch, load, estimated=False):
@@ -317,14 +323,20 @@ def _sparse(arch):
 
 
 def _towers(arch, load):
-    """The encoder's own step for the largest image of families without a fixed size of one."""
+    """The encoder's own step for the largest image of families without a fixed size of one.
+
+    V0 takes an image and a video in one step; before 0.7 its largest image was small.
+    """
     if not arch["outer_type"].startswith(_DYNAMIC_RESOLUTION):
         return 0
+    items = 1
+    if load.generation == "V0":
+        items = 0 if in_range(load.version, None, "0.6") else 2
     size = 0
     for tower in arch["encoders"]:
         if tower["kind"] != "vision":
             continue
-        patches = _LARGEST_IMAGE * _PATCHES_PER_TOKEN
+        patches = items * _LARGEST_IMAGE * _PATCHES_PER_TOKEN
         whole, split, inner = _TOWER_STATES
         ranks = load.tp if tower["split"] else 1
         states = whole * tower["hidden_size"]
