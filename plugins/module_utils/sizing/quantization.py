@@ -188,6 +188,11 @@ def _mlp_only(scheme):
     return {"mlp": scheme, "expert": scheme}
 
 
+def _mixed():
+    """The roles of NVIDIA's mixed checkpoints; they leave the draft module as it is."""
+    return {**_mlp_only(_NVFP4), "lm_head": _NVFP4, "attention": _FP8_TENSOR, "state": _FP8_TENSOR}
+
+
 # What the words of a name mean, the first that fits: (words, name, scheme, which modules).
 _WORDS = (
     (r"bitsandbytes.*8|bnb.*8", "bitsandbytes", _BNB8, "all"),
@@ -217,8 +222,7 @@ def _by_name(name, arch, version, assumptions):
         last = sum(run["count"] for run in arch["layers"]) - 1
         return Plan("fp8", _mlp_only(_FP8), frozenset({"layers.0.mlp", f"layers.{last}.mlp"}))
     if "fp4" in name or ("modelopt" in name and "fp8" not in name):
-        assumptions.append(_MODELOPT_EXPERTS)
-        return Plan("nvfp4", _mlp_only(_NVFP4))
+        return _unlisted_nvfp4("nvfp4", arch, assumptions)
     for words, kind, scheme, modules in _WORDS:
         if re.search(words, name):
             beside = _everywhere(_FP8) if modules == "experts" and "fp8" in name else {}
@@ -267,7 +271,7 @@ def _by_config(config, arch, version, assumptions):
     if method == "bitsandbytes":
         return _bitsandbytes(config, version, ignored, patterns)
     if method.startswith("modelopt") or "nvfp4" in method or method in ("fp8_pb_wo", "mixed_precision"):
-        return _modelopt(config, ignored, patterns, assumptions)
+        return _modelopt(config, arch, ignored, patterns, assumptions)
     if method == "mxfp4":
         return Plan("mxfp4", {"expert": _MXFP4}, ignored, patterns)
     if method == "gguf":
@@ -307,7 +311,16 @@ def _bitsandbytes(config, version, ignored, patterns):
     return Plan("bitsandbytes", _everywhere(_BNB4_DOUBLE if double else _BNB4), ignored, patterns)
 
 
-def _modelopt(config, ignored, patterns, assumptions):
+def _unlisted_nvfp4(name, arch, assumptions):
+    """An NVFP4 checkpoint of which nobody says what it leaves out; hybrids with a delta net come as mixed ones."""
+    if any((run.get("attention") or {}).get("kind") == "gated_delta_net" for run in arch["layers"]):
+        assumptions.append(_MODELOPT_MIXED)
+        return Plan(name, _mixed(), draft=False)
+    assumptions.append(_MODELOPT_EXPERTS)
+    return Plan(name, _mlp_only(_NVFP4))
+
+
+def _modelopt(config, arch, ignored, patterns, assumptions):
     algorithm = str(
         config.get("quant_algo") or mapping(config, "quantization").get("quant_algo") or ""
     ).upper()
@@ -320,12 +333,9 @@ def _modelopt(config, ignored, patterns, assumptions):
     if algorithm.startswith("MIXED"):
         if not listed:
             assumptions.append(_MODELOPT_MIXED)
-        # So NVIDIA's own mixed checkpoints have it, the draft module left as it is.
-        roles = {**_mlp_only(_NVFP4), "lm_head": _NVFP4, "attention": _FP8_TENSOR, "state": _FP8_TENSOR}
-        return Plan("modelopt", roles, ignored, patterns, draft=False)
+        return Plan("modelopt", _mixed(), ignored, patterns, draft=False)
     if not listed:
-        assumptions.append(_MODELOPT_EXPERTS)
-        return Plan("modelopt", _mlp_only(_NVFP4))
+        return _unlisted_nvfp4("modelopt", arch, assumptions)
     return Plan("modelopt", _everywhere(_NVFP4), ignored, patterns)
 
 

@@ -188,3 +188,35 @@ def test_graphs_by_version_and_estimate():
     assert graphs(seqs=4) < graphs()
     assert graphs(True, version="0.26.0", runner2=True) == 0
     assert graphs(True, version="0.31.0", runner2=True) > 0
+
+
+@shared
+def test_v0_profiles_an_image_and_a_video_in_one_step():
+    """A log of 0.9 or 0.10 on V0 printed 4.92 GiB for this model (extra_sizing.jsonl, rep-qwen25vl-7b-awq-orin-retry)."""
+    arch = load("Qwen/Qwen2.5-VL-72B-Instruct")
+    old = {"tokens": 4096, "seqs": 8, "generation": "V0", "version": "0.9.2"}
+
+    assert peak(arch, **old).bytes / GIB == pytest.approx(4.92, abs=0.05)
+    assert peak(arch, **{**old, "generation": "V1"}).bytes == peak(arch, **old).bytes // 2
+
+
+def test_boards_that_only_a_bridge_would_link():
+    arch_of_3090, arch_of_h100 = {"capability": (8, 6)}, {"capability": (9, 0)}
+    for linked, expected in ((None, 0.25), (False, 0.25), (True, 0.95)):
+        said = non_torch(Load(**{**NEW, "version": "0.21.0"}, tp=2, nvlink=linked, **arch_of_3090))
+        assert said.bytes / GIB == pytest.approx(expected, abs=0.01)
+    assert non_torch(Load(**{**NEW, "version": "0.21.0"}, tp=2, **arch_of_h100)).bytes / GIB == pytest.approx(
+        0.95, abs=0.01
+    )
+
+
+@shared
+def test_deep_gemm_sorts_the_inputs_and_keeps_two_wide_workspaces():
+    """H100, 0.20.0: 57344 more batched tokens took 9.8 GiB more (extra_sizing.jsonl, h100x4-qwen3-235b-fp8-...)."""
+    arch = load("Qwen/Qwen3-235B-A22B-FP8")
+    facts = {"tp": 4, "seqs": 128, "version": "0.20.0", "quantization": "fp8", "capability": (9, 0)}
+
+    more = peak(arch, tokens=65536, **facts).bytes - peak(arch, tokens=8192, **facts).bytes
+    assert more / GIB == pytest.approx(9.8, rel=0.08)
+    for other in ({"capability": (8, 0)}, {"version": "0.10.2"}, {"quantization": "none"}):
+        assert peak(arch, **{**facts, **other}).bytes < peak(arch, **facts).bytes

@@ -79,6 +79,20 @@ def test_a_mixed_checkpoint_of_nvidia():
     assert not plan_of(config).draft
 
 
+def test_an_nvfp4_hybrid_that_lists_nothing_counts_as_a_mixed_one():
+    types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+    heads = {
+        "linear_num_key_heads": 4,
+        "linear_num_value_heads": 8,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+    }
+    hybrid = architecture(dict(LAYER, model_type="qwen3_5", vocab_size=32000, layer_types=types, **heads))
+    for name in ("nvfp4", {"quant_method": "modelopt", "quant_algo": "NVFP4"}):
+        assert quantization_plan(name, hybrid, None, []).roles["state"].bits == 8
+        assert "state" not in quantization_plan(name, ARCH, None, []).roles
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
