@@ -471,7 +471,7 @@ def unreadable(source, object, reason, needs=None):
 
 
 def evidence(collected_at, source_kind, source_detail):
-    """An empty evidence document. source_kind: cluster or bundle."""
+    """An empty evidence document. source_kind: cluster, bundle or manifest."""
     return {
         "schema": EVIDENCE_SCHEMA,
         "collected_at": collected_at,

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: evidence_info
-short_description: Collect what can be seen of failed vLLM pods
+short_description: Collect what can be seen of vLLM pods that failed, or of manifests before they ship
 version_added: 1.0.0
 description:
   - Reads what is known about vLLM pods that failed or are failing, and returns it as one evidence document
     (RV(evidence)) for the filter P(vllm_runbook.oom.diagnosis#filter). It judges nothing.
-  - The source is either a live cluster or, with O(bundle), files that somebody saved.
+  - The source is either a live cluster or, with O(bundle), files that somebody saved, or, with O(manifest), manifests that
+    no cluster runs yet.
   - On a cluster, vLLM pods are recognised by their command, the deployer's container name, the accelerator or the image.
     Only suspicious pods are looked at closely, which are those that terminated or restarted within O(since), are Failed,
     waiting or not Ready, have OOM, Killing or Evicted events, or fail their liveness probe. Healthy pods only count,
@@ -30,6 +31,21 @@ options:
         C(kubectl cluster-info dump), must-gather or Troubleshoot.sh, a C(kubectl describe pod) text, stern's output, the
         logs of C(docker compose) or C(journalctl -o json), or an export of Loki or Elasticsearch. What it is
         is found out by looking at it.
+      - No cluster is contacted then, and the Python library C(kubernetes) is not needed.
+    type: path
+  manifest:
+    description:
+      - Manifests before they ship, as a YAML or JSON file, a directory of such files, or V(-) for standard input.
+      - Each pod template that runs vLLM becomes a pod of the evidence, without attempts, so that its settings can be judged
+        like those of a running pod. Sidecars and init containers are kept, pods that run no vLLM are left out.
+      - Read are Pods, the workloads of Kubernetes, Argo Rollouts, LeaderWorkerSet, JobSet, Knative Services, InferenceService,
+        ServingRuntime and LLMInferenceService of KServe, OME's InferenceService, KubeRay's kinds, StormService,
+        DynamoGraphDeployment, VLLMRuntime, NIMService, KAITO's Workspace, Kthena's ModelBooster and ModelServing, and
+        KubeAI's Model.
+      - So are Helm values of the charts vLLM production-stack, llm-d modelservice and vLLM's sample chart, which are known by
+        their shape. Templates of other charts must be rendered first, with C(helm template).
+      - ConfigMaps, runtimes, quotas and limit ranges that the workloads use are taken from the same files. What isn't there is
+        in RV(evidence.unreadable) or, where a deployer ships it, in the pod's assumptions.
       - No cluster is contacted then, and the Python library C(kubernetes) is not needed.
     type: path
   pod_file:
@@ -76,6 +92,7 @@ options:
 requirements:
   - Python >= 3.9
   - urllib3 and PyYAML, for a live cluster
+  - PyYAML, for O(manifest)
   - kubernetes >= 24.2.0, for O(exec=running) and wherever the cluster is not reached by a token or a client certificate alone
     (credential plugins, proxies, several kubeconfig files, passwords). It brings the other two along.
 author:
@@ -119,6 +136,15 @@ EXAMPLES = r"""
   vllm_runbook.oom.evidence_info:
     bundle: /tmp/crash.log.gz
     pod_file: /tmp/pod.yaml
+
+- name: Read manifests before they ship
+  vllm_runbook.oom.evidence_info:
+    manifest: deploy/llama-70b
+  register: planned
+
+- name: Show what could go wrong
+  ansible.builtin.debug:
+    msg: "{{ planned.evidence | vllm_runbook.oom.diagnosis }}"
 """
 
 RETURN = r"""
@@ -146,7 +172,7 @@ evidence:
       returned: always
       contains:
         kind:
-          description: V(cluster) or V(bundle).
+          description: V(cluster), V(bundle) or V(manifest).
           type: str
           returned: always
           sample: cluster
@@ -182,7 +208,7 @@ evidence:
       returned: always
       contains:
         namespace:
-          description: Its namespace.
+          description: Its namespace, empty where a manifest names none.
           type: str
           returned: always
           sample: llm
@@ -354,6 +380,35 @@ evidence:
           type: str
           returned: always
           sample: llm/LeaderWorkerSet/deepseek/0
+        gpu_request:
+          description:
+            - What GPU it asks for. RV(ignore:product) is the value of the node label that its node selector or affinity names,
+              RV(ignore:alternatives) further values, RV(ignore:from) what names them.
+          type: dict
+          returned: always
+          sample:
+            product: NVIDIA-H100-80GB-HBM3
+            alternatives: []
+            count: 4
+            resource: nvidia.com/gpu
+            instance_type: null
+            from: nodeSelector nvidia.com/gpu.product
+        members:
+          description: How many pods of its template form one engine.
+          type: int
+          returned: with O(manifest)
+          sample: 1
+        assumptions:
+          description: What was taken for granted where the manifest doesn't say it.
+          type: list
+          elements: str
+          returned: with O(manifest)
+          sample: []
+        file:
+          description: The file that it was read from.
+          type: str
+          returned: with O(manifest)
+          sample: deploy/llama-70b/deployment.yaml
         containers:
           description: Its containers, init containers first.
           type: list
@@ -419,6 +474,11 @@ evidence:
               elements: dict
               returned: always
               sample: [{"volume": "dshm", "path": "/dev/shm"}]
+            model_source:
+              description: Where a deployer takes the weights from when the arguments may name only a folder.
+              type: dict
+              returned: with O(manifest), for the engine
+              sample: {"value": "meta-llama/Llama-3.1-8B-Instruct", "from": "storageUri"}
             restart_count:
               description: How often it was restarted.
               type: int
@@ -565,6 +625,7 @@ def argument_spec():
     return {
         **AUTH_ARG_SPEC,
         "bundle": {"type": "path"},
+        "manifest": {"type": "path"},
         "pod_file": {"type": "path"},
         "namespace": {"type": "str"},
         "all_namespaces": {"type": "bool"},
@@ -579,6 +640,12 @@ def from_bundle(module):
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
 
     return read_bundle(module.params["bundle"], pod_file=module.params["pod_file"])
+
+
+def from_manifest(module):
+    from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifests import read_manifests
+
+    return read_manifests(module.params["manifest"])
 
 
 def from_cluster(module, since):
@@ -606,10 +673,12 @@ def main():
         argument_spec=argument_spec(),
         supports_check_mode=True,
         mutually_exclusive=[
-            ("bundle", "namespace"),
-            ("bundle", "all_namespaces"),
-            ("bundle", "pod"),
-            ("bundle", "selector"),
+            ("bundle", "manifest"),
+            *(
+                (saved, query)
+                for saved in ("bundle", "manifest")
+                for query in ("namespace", "all_namespaces", "pod", "selector")
+            ),
             ("namespace", "all_namespaces"),
             ("pod", "all_namespaces"),
             ("pod", "selector"),
@@ -618,7 +687,12 @@ def main():
     )
     try:
         since = parse_duration(module.params["since"])
-        evidence = from_bundle(module) if module.params["bundle"] else from_cluster(module, since)
+        if module.params["bundle"]:
+            evidence = from_bundle(module)
+        elif module.params["manifest"]:
+            evidence = from_manifest(module)
+        else:
+            evidence = from_cluster(module, since)
     except DocumentError as error:
         module.fail_json(**failure(error))
     module.exit_json(changed=False, evidence=evidence)

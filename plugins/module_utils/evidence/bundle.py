@@ -34,9 +34,9 @@ from .pods import MALFORMED, engine_container_index, is_suspicious, pod_evidence
 from .redact import Redactor
 from .workloads import workload_evidence
 
-_STDIN = "standard input"
+STDIN = "standard input"
 # The same as a path: of this process, or of another one of this user.
-_STDIN_PATH = re.compile(r"/dev/(?:stdin|fd/0)|/proc/\w+/fd/0")
+STDIN_PATH = re.compile(r"/dev/(?:stdin|fd/0)|/proc/\w+/fd/0")
 # A text of a tree up to this size is looked at for describe text before the logs are read.
 _DESCRIPTION = 4 * MIB
 _DOCUMENT_NAME = re.compile(r"\.(?:json|ya?ml)(?:\.gz)?$", re.IGNORECASE)
@@ -67,14 +67,14 @@ def read_bundle(path, stdin=None, pod_file=None, now=None, limits=LIMITS):
     ``collected_at`` (datetime or RFC 3339 text; default: the present).
     Raises DocumentError with one sentence when nothing useful can be read.
     """
-    is_stdin_path = _STDIN_PATH.fullmatch(str(path))
-    bundle = _Bundle(_STDIN if path == "-" or is_stdin_path else str(path), _time(now), limits)
+    is_stdin_path = STDIN_PATH.fullmatch(str(path))
+    bundle = _Bundle(STDIN if path == "-" or is_stdin_path else str(path), _time(now), limits)
     if pod_file:
         bundle.pod_file(str(pod_file))
     if path == "-":
-        bundle.stream(_stdin(stdin))
+        bundle.stream(standard_input(stdin))
     elif is_stdin_path:
-        with _opened(path) as stream:
+        with opened(path) as stream:
             bundle.stream(stream)
     elif os.path.isdir(path):
         bundle.tree(Folder(str(path), limits))
@@ -89,7 +89,8 @@ def _time(now):
     return (now or datetime.now(timezone.utc)).astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _stdin(given):
+def standard_input(given):
+    """What ``-`` reads, as a binary stream. given: see ``read_bundle``; DocumentError when nothing comes."""
     if isinstance(given, str):
         given = given.encode("utf-8", "replace")
     if isinstance(given, bytes):
@@ -99,7 +100,7 @@ def _stdin(given):
     data = sys.stdin.buffer.read(1) if sys.stdin else b""
     if not data:
         raise DocumentError(
-            f"{_STDIN}: nothing came: pipe the log into this command (through a playbook this works on Linux only),"
+            f"{STDIN}: nothing came: pipe the log into this command (through a playbook this works on Linux only),"
             " or give its path"
         )
     return archives.Joined(data, sys.stdin.buffer)
@@ -142,7 +143,7 @@ _DOCUMENT_KEYS = ({"apiVersion"}, {"kind", "metadata"}, {"items"}, {"schema"}, {
 _RECORD_KEYS = frozenset(("message", "msg", "event"))
 
 
-def _opened(path):
+def opened(path):
     """``path`` as a binary stream; DocumentError says in one sentence why not."""
     try:
         return open(path, "rb")
@@ -201,7 +202,7 @@ class _Bundle:
 
     def path(self, path, alone):
         """One file, and, when it came ``alone``, what lies beside it and belongs to it."""
-        with _opened(path) as stream:
+        with opened(path) as stream:
             if not os.path.isfile(path):
                 # A pipe (``<(kubectl logs …)``) can be read only once.
                 self.stream(stream)
@@ -211,13 +212,13 @@ class _Bundle:
             if kind not in ("tar", "zip"):
                 self._file(reader, kind)
         if kind in ("tar", "zip"):
-            self.tree((Tar if kind == "tar" else Zip)(path, lambda: _opened(path), self._limits))
+            self.tree((Tar if kind == "tar" else Zip)(path, lambda: opened(path), self._limits))
         elif alone and not self._saved:
             self._beside(path)
 
     def pod_file(self, path):
         """The file that the user named as the pod's; it must hold one."""
-        with _opened(path) as stream:
+        with opened(path) as stream:
             reader = Reader(stream, path, self._limits)
             kind = kind_of(reader)
             if kind == "document":
@@ -251,7 +252,7 @@ class _Bundle:
     def _try(self, path):
         """A file that was not asked for: what is wrong with it is named and no failure."""
         try:
-            with _opened(path) as stream:
+            with opened(path) as stream:
                 reader = Reader(stream, path, self._limits)
                 kind = kind_of(reader)
                 if kind in ("document", "text", "empty"):

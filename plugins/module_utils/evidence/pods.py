@@ -19,6 +19,7 @@ from ..engine.command_line import is_engine_command
 from ..quantities import quantity_bytes
 from ..times import parse_time
 from .events import events_about
+from .gpu_request import gpu_request
 
 DEFAULT_SINCE = 24 * 3600.0
 
@@ -196,7 +197,7 @@ def pod_evidence(raw_pod, redactor, events=(), asked=False):
     """One raw Pod as ``documents.pod``, its logs not read. events: raw events, of which this pod's are kept;
     asked: the user named this pod (see recognise_engine).
 
-    More fields than ``documents.pod`` names: pod_resources (pod-level requests and limits), resource_claims
+    More fields than ``documents.pod`` names: gpu_request (see gpu_request.py), pod_resources (pod-level requests and limits), resource_claims
     (DRA), host_ipc, restart_policy, scheduling_gates, and mutations: who changed the pod at admission,
     ``[{tool, text}]``. Secrets in env, arguments, URLs, annotations and messages are redacted.
     """
@@ -225,6 +226,7 @@ def pod_evidence(raw_pod, redactor, events=(), asked=False):
         volumes=volumes,
         shm=_shm(containers, volumes, bool(spec.get("hostIPC"))),
         events=events_about(dict(raw_pod, kind="Pod"), events, redactor),
+        gpu_request=gpu_request(spec, recognised[0] if recognised else None),
         pod_resources=_resources(spec.get("resources")),
         resource_claims=[
             item.get("resourceClaimName") or item.get("resourceClaimTemplateName") or item.get("name")
