@@ -306,8 +306,9 @@ def _is_sample_chart(values):
     image = values.get("image")
     if not isinstance(image, dict) or "repository" not in image:
         return False
-    text = " ".join([str(image["repository"]), *map(str, image.get("command") or [])])
-    return "vllm" in text and isinstance(values.get("resources"), dict)
+    return "vllm" in f"{image['repository']} {image.get('command')}" and isinstance(
+        values.get("resources"), dict
+    )
 
 
 def _sample_chart(values):

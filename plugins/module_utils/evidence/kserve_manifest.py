@@ -101,7 +101,7 @@ def inference_service(raw, files):
     model, kind = _model_of(predictor)
     if kind == "containers":
         spec = {key: value for key, value in predictor.items() if key != "workerSpec"}
-        return [Template(spec, labels=labels, path=_path_of(predictor))]
+        return [Template(spec, labels=labels, path="spec.predictor.containers[{c}]")]
     if model is None:
         raise DocumentError(
             "spec.predictor has neither model nor containers nor huggingface: nothing here says what it runs"
@@ -157,12 +157,6 @@ def _model_of(predictor):
     if "huggingface" in predictor:
         return field(predictor, "huggingface"), "huggingface"
     return None, None
-
-
-def _path_of(predictor):
-    names = [item.get("name") for item in maps(predictor, "containers")]
-    name = "kserve-container" if "kserve-container" in names or not names else names[0]
-    return f"spec.predictor.containers[{name}]"
 
 
 def _runtime_of(raw, model, kind, predictor, files):
@@ -297,10 +291,9 @@ def serving_runtime(raw, files):
             if config in spec
             for item in _ome_component(raw, component, {}, field(spec, config), raw["metadata"]["name"], {})
         ]
-    container = next((item.get("name") for item in maps(spec, "containers")), None)
     pods = {key: value for key, value in spec.items() if key not in _RUNTIME_FIELDS}
     pods["containers"] = [_with_server(item) for item in maps(spec, "containers")]
-    return [Template(pods, labels=labels, path=f"spec.containers[{container}]")]
+    return [Template(pods, labels=labels, path="spec.containers[{c}]")]
 
 
 # --- LLMInferenceService

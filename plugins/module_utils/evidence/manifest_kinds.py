@@ -174,6 +174,7 @@ def _clique_set(raw, _files):
             Template(
                 field(item, "spec.podSpec"),
                 role=role,
+                path=f"spec.template.cliques[{item.get('name')}].spec.podSpec.containers[{{c}}]",
                 labels={"grove.io/podclique": scalar(item.get("name"))},
                 replicas=number(field(item, "spec").get("replicas")),
             )

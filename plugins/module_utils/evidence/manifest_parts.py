@@ -31,8 +31,9 @@ class Template(NamedTuple):
     deployer puts on its pods, by which the pod's part is known; replicas: how many of them are wanted, where that is not
     ``spec.replicas``; members: how many pods of this template one engine has; config: engine settings that are kept
     neither in arguments nor in the environment, in the shape of a ``--config`` file; model: where the weights come from
-    when the arguments name only a folder (``{value, from}``); path, arguments: as in ``workloads.Kind``, where that table
-    has none; gpu: ``gpu_request`` fields known from elsewhere; assumptions: what was taken for granted.
+    when the arguments name only a folder (``{value, from}``); path: of the engine container ``{c}``, as in
+    ``workloads.Kind``, where that table has none; gpu: ``gpu_request`` fields known from elsewhere; assumptions: what was
+    taken for granted.
     """
 
     spec: dict[str, Any]
@@ -44,7 +45,6 @@ class Template(NamedTuple):
     config: dict[str, Any] | None = None
     model: dict[str, str] | None = None
     path: str | None = None
-    arguments: str | None = None
     gpu: dict[str, Any] | None = None
     assumptions: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ def number(value, otherwise=None):
     """``value`` as a whole number, or ``otherwise`` where it is none."""
     try:
         return otherwise if value is None or isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return otherwise
 
 

@@ -123,11 +123,12 @@ class _Manifests:
         elif not isinstance(value, dict):
             self._other.append(f"a bare text in {os.path.basename(name)}")
         elif isinstance(value.get("items"), list) and str(value.get("kind") or "List").endswith("List"):
+            kind = str(value.get("kind") or "")[: -len("List")]
             for item in value["items"]:
-                kind = str(value.get("kind") or "")[: -len("List")]
+                # Items of a typed list carry neither kind nor apiVersion.
+                typed = kind and isinstance(item, dict)
                 self._take(
-                    dict({"kind": kind, "apiVersion": value.get("apiVersion")}, **item) if kind else item,
-                    name,
+                    {"kind": kind, "apiVersion": value.get("apiVersion"), **item} if typed else item, name
                 )
         elif value.get("kind") and value.get("apiVersion"):
             self._take_object(value, name)
@@ -210,7 +211,7 @@ class _Manifests:
                 text = (
                     f"the kind {raw['kind']} isn't known here; its spec.template was read as a pod template"
                 )
-                template = template._replace(assumptions=(text,))
+                template = template._replace(path="spec.template.spec.containers[{c}]", assumptions=(text,))
             self._add(raw, template, name)
 
     def _is_owned(self, raw):
@@ -236,7 +237,8 @@ class _Manifests:
             wanted = field(raw, "spec").get("replicas") if isinstance(raw.get("spec"), dict) else None
         item["workload"]["replicas"] = _replicas(wanted)
         if template.path and item["workload"]["edit"]:
-            item["workload"]["edit"]["path"] = template.path
+            engine = next(container["name"] for container in item["containers"] if container["engine"])
+            item["workload"]["edit"]["path"] = template.path.replace("{c}", scalar(engine))
         self._evidence["pods"].append(item)
 
     def _pod(self, raw_pod, template, about, name):
@@ -257,7 +259,7 @@ class _Manifests:
             self._settle(container, raw_pod, item["labels"], template)
         group = group_of(raw_pod)
         if group is None and template.members > 1:
-            group = "/".join([item["namespace"] or "", about])
+            group = "/".join([item["namespace"], about, *([template.role] if template.role else [])])
         item.update(
             suspicious=False,
             group=group,
