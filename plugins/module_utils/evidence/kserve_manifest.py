@@ -107,10 +107,9 @@ def inference_service(raw, files):
             "spec.predictor has neither model nor containers nor huggingface: nothing here says what it runs"
         )
     runtime, assumptions = _runtime_of(raw, model, kind, predictor, files)
-    first = next(
-        (item for item in maps(runtime, "containers") if item.get("name") == "kserve-container"),
-        next(iter(maps(runtime, "containers")), {}),
-    )
+    containers = maps(runtime, "containers")
+    named = [item for item in containers if item.get("name") == "kserve-container"]
+    first: dict = next(iter(named or containers), {})
     own = {key: value for key, value in model.items() if key not in _MODEL_FIELDS}
     container = dict(merged_container(first, own, append_args=True), name="kserve-container")
     container = _with_server(_filled(container, raw))
@@ -298,12 +297,13 @@ def serving_runtime(raw, files):
 
 # --- LLMInferenceService
 
+_LLM_COMMAND = ["vllm", "serve", _MODEL_FOLDER]
 _LLM_BASE = {
     "containers": [
         {
             "name": "main",
             "image": "ghcr.io/llm-d/llm-d-cuda",
-            "command": ["vllm", "serve", _MODEL_FOLDER],
+            "command": _LLM_COMMAND,
             "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
         }
     ],
@@ -403,7 +403,7 @@ def _llm_container(container, parallelism, multi_node):
             ("--enable-expert-parallel", parallelism.get("expert") is True),
         )
     )
-    if container.get("command") != _LLM_BASE["containers"][0]["command"]:
+    if container.get("command") != _LLM_COMMAND:
         return container  # a command of its own takes care of all flags
     return dict(container, args=built_in + field(container, "args", list))
 

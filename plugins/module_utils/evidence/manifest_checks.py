@@ -7,11 +7,14 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..documents import DocumentError
 from ..quantities import parse_quantity
 from .manifest_parts import scalar, word_for
 
-_TEXT, _QUANTITY, _MAP = "text", "quantity", {}
+_TEXT, _QUANTITY = "text", "quantity"
+_MAP: dict[str, Any] = {}  # whatever it holds
 _QUANTITIES = {"*": _QUANTITY}
 _ENV = {"name": _TEXT, "value": _TEXT, "valueFrom": {"*": _MAP}}
 _CONTAINER = {

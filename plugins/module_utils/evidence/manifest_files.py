@@ -10,7 +10,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any, NamedTuple
@@ -108,11 +107,9 @@ def _documents(stream, name, limits):
 def parse(text, name):
     """The documents of a YAML (or JSON) text; DocumentError names file, line and what to do."""
     if yaml is None:
-        if text.lstrip()[:1] not in "{[":
-            raise DocumentError(
-                f"{name}: is YAML, and PyYAML is not installed on this host: install it, or give JSON"
-            )
-        return _parse_json(text, name)
+        raise DocumentError(
+            f"{name}: reading manifests takes PyYAML, which is not installed on this host: install it"
+        )
     try:
         return _parse_yaml(text, name)
     except yaml.YAMLError as error:
@@ -130,13 +127,6 @@ def parse(text, name):
         raise DocumentError(f"{name}: nested too deep to be a manifest") from None
     except ValueError as error:
         raise DocumentError(f"{name}: a value that YAML cannot hold ({error}): put it in quotes") from None
-
-
-def _parse_json(text, name):
-    try:
-        return [json.loads(text)]
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{name}: malformed JSON ({error}): correct it") from None
 
 
 def _parse_yaml(text, name):

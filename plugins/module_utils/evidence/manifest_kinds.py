@@ -12,7 +12,9 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..documents import DocumentError
 from ..engine.command_line import is_engine_command
@@ -599,7 +601,10 @@ def _kubeai(raw, files):
         return []
     profile, _colon, count = scalar(spec.get("resourceProfile") or "").partition(":")
     known = files.resource_profiles().get(profile)
-    devices, pod, assumptions, gpu = {}, {}, (), None
+    devices: dict[str, Any] = {}
+    pod: dict[str, Any] = {}
+    assumptions: tuple[str, ...] = ()
+    gpu = None
     if known is not None:
         factor = number(count, 1) or 1
         for kind in ("requests", "limits"):
@@ -646,7 +651,7 @@ _TEMPLATE = partial(_one, "spec.template")
 _APPS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
 
 # (API group, kind) -> its reader.
-READERS = {
+READERS: dict[tuple[str, str], Callable[..., list[Template]]] = {
     ("", "Pod"): _pod,
     ("", "PodTemplate"): partial(_one, "template"),
     ("", "ReplicationController"): _TEMPLATE,

@@ -195,8 +195,12 @@ class _Manifests:
 
     def _read_object(self, raw, name):
         reader = READERS.get((api_group(raw["apiVersion"]), raw["kind"]))
-        unknown = reader is None and _has_template(raw)
-        if not reader and not unknown:
+        assumed = {}
+        if reader is None and _has_template(raw):
+            reader = READERS["apps", "Deployment"]
+            text = f"the kind {raw['kind']} isn't known here; its spec.template was read as a pod template"
+            assumed = {"path": "spec.template.spec.containers[{c}]", "assumptions": (text,)}
+        if reader is None:
             self._other.append(_about(raw))
             return
         text = json.dumps(raw, default=str)
@@ -205,14 +209,8 @@ class _Manifests:
             return
         if self._is_owned(raw):
             return
-        templates = READERS["apps", "Deployment"](raw, self) if unknown else reader(raw, self)
-        for template in templates:
-            if unknown:
-                text = (
-                    f"the kind {raw['kind']} isn't known here; its spec.template was read as a pod template"
-                )
-                template = template._replace(path="spec.template.spec.containers[{c}]", assumptions=(text,))
-            self._add(raw, template, name)
+        for template in reader(raw, self):
+            self._add(raw, template._replace(**assumed), name)
 
     def _is_owned(self, raw):
         """Whether what owns the object is in the files too and says the same of it."""
