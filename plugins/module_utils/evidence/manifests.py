@@ -16,10 +16,12 @@ import json
 import os
 import re
 from datetime import datetime, timezone
+from typing import Any
 
 from .. import documents
 from ..documents import DocumentError, unreadable
 from . import assemble, helm_values, manifest_files, trees
+from .bundle import STDIN, STDIN_PATH
 from .container_files import config_map_of, parse_config
 from .groups import group_of
 from .manifest_checks import checked
@@ -51,7 +53,7 @@ def read_manifests(path, stdin=None, now=None, limits=manifest_files.MANIFEST_LI
     Raises DocumentError with one sentence when no pod template in them runs vLLM.
     """
     found, problems = manifest_files.read_documents(path, stdin, limits)
-    detail = "standard input" if path == "-" else str(path)
+    detail = STDIN if path == "-" or STDIN_PATH.fullmatch(str(path)) else str(path)
     now = now or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return manifest_evidence(found, detail, now, problems)
 
@@ -195,7 +197,7 @@ class _Manifests:
 
     def _read_object(self, raw, name):
         reader = READERS.get((api_group(raw["apiVersion"]), raw["kind"]))
-        assumed = {}
+        assumed: dict[str, Any] = {}
         if reader is None and _has_template(raw):
             reader = READERS["apps", "Deployment"]
             text = f"the kind {raw['kind']} isn't known here; its spec.template was read as a pod template"
