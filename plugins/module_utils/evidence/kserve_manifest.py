@@ -48,8 +48,7 @@ _SHIPPED = {
             "command": [
                 "bash",
                 "-c",
-                f"export MODEL={_MODEL_FOLDER}\nif [[ ! -z ${{MODEL_ID}} ]]\nthen\nexport MODEL=${{MODEL_ID}}\nfi\n"
-                "vllm serve ${MODEL} --host 0.0.0.0 --port 8000 $@",
+                f"vllm serve ${{MODEL_ID:-{_MODEL_FOLDER}}} --host 0.0.0.0 --port 8000 $@",
                 "bash",
             ],
             "resources": _SMALL,
@@ -288,7 +287,7 @@ def serving_runtime(raw, files):
             item
             for component, config in (("engine", "engineConfig"), ("decoder", "decoderConfig"))
             if config in spec
-            for item in _ome_component(raw, component, {}, field(spec, config), raw["metadata"]["name"], {})
+            for item in _ome_component(raw, component, {}, field(spec, config), raw["metadata"]["name"])
         ]
     pods = {key: value for key, value in spec.items() if key not in _RUNTIME_FIELDS}
     pods["containers"] = [_with_server(item) for item in maps(spec, "containers")]
@@ -431,7 +430,7 @@ def ome_inference_service(raw, files):
         below = field(runtime, config)
         if not below and component == "engine" and runtime.get("containers"):
             below = {**runtime, "runner": maps(runtime, "containers")[0], "containers": None}
-        found = _ome_component(raw, component, field(spec, component), below, model["value"], files)
+        found = _ome_component(raw, component, field(spec, component), below, model["value"])
         templates += [item._replace(model=model, assumptions=assumptions) for item in found]
     if not templates:
         raise DocumentError("spec has neither engine nor decoder: nothing here says what it runs")
@@ -474,7 +473,7 @@ def _ome_runtime(spec, raw, files):
     return {}, ()
 
 
-def _ome_component(raw, component, own, below, model, files):
+def _ome_component(raw, component, own, below, model):
     labels = {"ome.io/inferenceservice": scalar(raw["metadata"]["name"]), "component": component}
     if "leader" not in own and "leader" not in below:
         return [Template(_ome_spec(own, below, model), role=component, labels=labels)]

@@ -690,6 +690,12 @@ READERS: dict[tuple[str, str], Callable[..., list[Template]]] = {
     ("kubeai.org", "Model"): _kubeai,
 }
 
+# Objects that carry Helm values: where.
+VALUES = {
+    ("helm.toolkit.fluxcd.io", "HelmRelease"): "spec.values",
+    ("argoproj.io", "Application"): "spec.source.helm.valuesObject",
+}
+
 # Objects that stand for others which only a tool can make of them: what to do.
 UNRENDERED = {
     (

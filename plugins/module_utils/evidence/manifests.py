@@ -25,7 +25,7 @@ from .bundle import STDIN, STDIN_PATH
 from .container_files import config_map_of, parse_config
 from .groups import group_of
 from .manifest_checks import checked
-from .manifest_kinds import READERS, UNRENDERED
+from .manifest_kinds import READERS, UNRENDERED, VALUES
 from .manifest_parts import Template, field, maps, number, scalar
 from .namespaces import namespace_evidence
 from .pods import MALFORMED, pod_evidence
@@ -148,6 +148,10 @@ class _Manifests:
         kind, version = raw["kind"], raw["apiVersion"]
         if not isinstance(kind, str) or not isinstance(version, str):
             self._skip(name, "an object whose kind or apiVersion is no text, left aside")
+            return
+        values = _carried_values(raw)
+        if values and helm_values.chart_of(values):
+            self._values.append((values, name))
             return
         if (api_group(version), kind) in UNRENDERED:
             self._skip(
@@ -431,6 +435,15 @@ def _rest(listed):
 
 def _about(raw):
     return f"{raw['kind']}/{raw['metadata']['name']}"
+
+
+def _carried_values(raw):
+    """The Helm values that an object of a GitOps tool carries, or None."""
+    path = VALUES.get((api_group(raw["apiVersion"]), raw["kind"]))
+    try:
+        return field(raw, path) if path else None
+    except DocumentError:
+        return None
 
 
 def _has_template(raw):

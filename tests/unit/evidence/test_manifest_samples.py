@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,34 @@ def test_a_public_sample_is_read_as_its_deployer_renders_it(sample):
 
 def test_there_are_samples_of_many_deployers():
     assert len([sample for sample in SAMPLES if "pods" in sample]) >= 20
+
+
+JUNK = ("text", 0, True, None, [], {}, ["a"], [None], {"a": 1}, {1: 2}, float("inf"))
+
+
+def places(value, path=()):
+    """The paths of all values below ``value``."""
+    if path:
+        yield path
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from places(item, (*path, key))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["from"])
+def test_any_field_of_another_type_is_a_sentence_and_no_traceback(sample):
+    """Each field is replaced by something else, by turns of everything that YAML has."""
+    objects = sample.get("objects") or [sample["manifest"]]
+    sentences = []
+    for turn, path in enumerate(places(objects)):
+        changed = copy.deepcopy(objects)
+        holder = changed
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = JUNK[turn % len(JUNK)]
+        try:
+            json.dumps(read({"objects": changed}))
+        except DocumentError as error:
+            sentences.append(str(error))
+    assert sentences
+    assert not [text for text in sentences if "\n" in text]

@@ -459,6 +459,60 @@ def test_a_rollout_of_a_deployment_is_read_there():
     assert "isn't in the files" in reasons(other)
 
 
+@pytest.mark.parametrize(
+    ("of", "carry"),
+    [
+        ("helm.toolkit.fluxcd.io/v2 HelmRelease", lambda values: {"values": values}),
+        ("argoproj.io/v1alpha1 Application", lambda values: {"source": {"helm": {"valuesObject": values}}}),
+    ],
+)
+def test_values_in_an_object_of_a_gitops_tool(of, carry):
+    values = {"servingEngineSpec": {"modelSpec": [{"name": "a", "modelURL": "m/x", "requestGPU": 2}]}}
+    pod, engine = only(read(made(of, carry(values))))
+    assert (value(engine, "model"), pod["gpu_request"]["count"]) == ("m/x", 2)
+    with pytest.raises(DocumentError, match="stands for objects that aren't in it"):
+        read(made(of, carry({"other": 1})))
+
+
+def test_llm_d_values_derive_parallel_sizes_and_gpus():
+    values = {
+        "multinode": True,
+        "modelArtifacts": {"name": "m/x", "uri": "pvc+hf://claim/cache/m/x"},
+        "decode": {
+            "parallelism": {"tensor": 2, "data": 8, "dataLocal": 4},
+            "acceleratorTypes": {
+                "labelKey": "nvidia.com/gpu.product",
+                "labelValues": ["NVIDIA-H100-80GB-HBM3"],
+            },
+            "containers": [{"image": "vllm/vllm-openai:v0.11.0", "modelCommand": "vllmServe"}],
+        },
+    }
+    pod, engine = only(read(values))
+    assert pod["gpu_request"]["count"] == 8  # ranks on this node times tensor parallel size
+    assert pod["gpu_request"]["product"] == "NVIDIA-H100-80GB-HBM3"
+    names = ("model", "tensor_parallel_size", "data_parallel_size", "data_parallel_size_local")
+    assert [value(engine, name) for name in names] == ["m/x", 2, 8, 4]
+    assert pod["members"] == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"storageUri": "hf://m/x"}, "/mnt/models"),
+        ({"env": [{"name": "MODEL_ID", "value": "m/x"}]}, "m/x"),
+    ],
+)
+def test_the_shipped_vllm_runtime(model, expected):
+    model = {
+        "modelFormat": {"name": "vllm"},
+        "args": ["--max-model-len=5000"],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        **model,
+    }
+    _pod, engine = only(read(service(model)))
+    assert (value(engine, "model"), value(engine, "max_model_len")) == (expected, 5000)
+
+
 # --- which GPU
 
 
@@ -572,6 +626,16 @@ def test_the_examples_are_read_without_a_gap(path):
     document = read_manifests(str(path), now=NOW)
     assert document["pods"]
     assert document["unreadable"] == []
+
+
+def test_a_chart_that_nobody_rendered(tmp_path):
+    (tmp_path / "templates").mkdir()
+    written(tmp_path, "apiVersion: v2\nname: ours\nversion: 1.0.0\n", "Chart.yaml")
+    written(tmp_path, "image: {repository: ours}\n", "values.yaml")
+    written(tmp_path, "{{- if .Values.a }}\nkind: Deployment\n{{- end }}\n", "templates/deployment.yaml")
+    text = refused(tmp_path)
+    assert "templates/deployment.yaml" in text
+    assert "helm template" in text
 
 
 # --- secrets
