@@ -122,7 +122,8 @@ def inference_service(raw, files):
     ]
     uri = model.get("storageUri") or field(model, "storage").get("path")
     spec, source = _with_initializer(spec, uri)
-    templates = [Template(spec, labels=labels, model=source, assumptions=assumptions)]
+    replicas = number(predictor.get("minReplicas"))
+    templates = [Template(spec, labels=labels, replicas=replicas, model=source, assumptions=assumptions)]
     if "workerSpec" in predictor:
         templates = _multi_node(templates[0], predictor, runtime)
     return templates
@@ -476,7 +477,8 @@ def _ome_runtime(spec, raw, files):
 def _ome_component(raw, component, own, below, model):
     labels = {"ome.io/inferenceservice": scalar(raw["metadata"]["name"]), "component": component}
     if "leader" not in own and "leader" not in below:
-        return [Template(_ome_spec(own, below, model), role=component, labels=labels)]
+        replicas = number(own.get("minReplicas"))
+        return [Template(_ome_spec(own, below, model), role=component, labels=labels, replicas=replicas)]
     found = []
     for part in ("leader", "worker"):
         spec = _ome_spec(field(own, part), field(below, part), model)

@@ -73,6 +73,7 @@ class _Manifests:
         self._evidence["unreadable"] += list(problems)
         self._objects = trees.Objects()
         self._listed = []
+        self._named = {}
         self._values = []
         self._profiles = {}
         self._without_engine = []
@@ -99,7 +100,7 @@ class _Manifests:
     def find(self, group, kind, name, beside):
         """The object of that name in the namespace of ``beside``, or in none; None where the files don't hold it."""
         namespaces = (beside["metadata"].get("namespace"), None)
-        named = [raw for raw in self.of_kind(group, kind) if raw["metadata"].get("name") == name]
+        named = self._named.get((group, kind, name)) or []
         return next(
             (raw for space in namespaces for raw in named if raw["metadata"].get("namespace") == space), None
         )
@@ -184,6 +185,7 @@ class _Manifests:
             )
             return
         self._objects.add(raw)
+        self._named.setdefault((api_group(version), kind, own), []).append(raw)
         self._listed.append((raw, name))
 
     # --- objects
