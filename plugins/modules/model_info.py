@@ -166,7 +166,7 @@ model:
       description: How many parameters it has in all, how many of them a token uses, and the former in billions.
       type: dict
       returned: always
-      sample: {"total": 8030261248, "active": 7504924672, "billions": 8.03}
+      sample: {"total": 8030261248, "active": 7504928768, "billions": 8.03}
     files:
       description: The files that vLLM loads the weights from, where they are known.
       type: list
@@ -252,6 +252,13 @@ def argument_spec():
         "validate_certs": {"type": "bool", "default": True},
         "ca_path": {"type": "path"},
     }
+
+
+def passwords(url):
+    """What no output may show of ``hf_endpoint``: a mirror's password may stand in it."""
+    credentials, at, _host = (url or "").rpartition("@")
+    _user, colon, password = credentials.rpartition("/")[2].partition(":")
+    return {password} if at and colon and password else set()
 
 
 def find(params):
@@ -357,6 +364,7 @@ def main():
         supports_check_mode=True,
         required_one_of=[("model", "config")],
     )
+    module.no_log_values.update(passwords(module.params["hf_endpoint"]))
     try:
         model = find(module.params)
     except ModelError as error:
