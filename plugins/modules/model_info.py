@@ -215,6 +215,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.model_so
     from_cache,
     from_path,
     is_repository,
+    local_path,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import ConfigError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.model_document import model_document
@@ -268,8 +269,8 @@ def find(params):
         return model_document(name or None, "given", params["config"])
     if not name:
         raise ModelError("model is empty; give a repository, a path, or config")
-    path = os.path.expanduser(name)
-    if os.path.exists(path):
+    path = local_path(name)
+    if path:
         return document(name, from_path(path, params["revision"]))
     repository = name[len("hf://") :] if name.startswith("hf://") else name
     for look in LOOKS[params["source"]]:

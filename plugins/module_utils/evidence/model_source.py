@@ -56,6 +56,12 @@ def is_repository(name):
     return bool(_REPOSITORY.fullmatch(name)) and "--" not in name and ".." not in name
 
 
+def local_path(name):
+    """The path that ``name`` is on this host, or None where there is none."""
+    path = os.path.expanduser(name)
+    return path if os.path.exists(path) else None
+
+
 def from_path(path, revision="main"):
     """The model in a directory or file: ``config.json``, ``params.json``, a GGUF file, a directory of the cache."""
     try:

@@ -125,11 +125,11 @@ def test_the_configs_own_quantization_goes_first(section):
     assert quantization_of(config, {"hf_quant_config.json"}, pytest.fail) == config
 
 
-def cache(tmp_path, name="meta-llama/Llama-3.1-8B", config=CONFIG):
+def cache(tmp_path, name="meta-llama/Llama-3.1-8B"):
     """A repository as huggingface_hub keeps it: blobs, and links to them in the snapshot."""
     repository = tmp_path / "hub" / ("models--" + name.replace("/", "--"))
     snapshot = repository / "snapshots" / COMMIT
-    write(repository / "blobs", one=config, two=1234)
+    write(repository / "blobs", one=CONFIG, two=1234)
     snapshot.mkdir(parents=True)
     os.symlink("../../blobs/one", snapshot / "config.json")
     os.symlink("../../blobs/two", snapshot / "model.safetensors")
