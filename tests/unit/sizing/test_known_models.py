@@ -36,6 +36,8 @@ COUNTS = (
     (r"Falcon3-10B", 10.3),
     (r"mistralai/(Mistral|mathstral)-7B|unsloth/Mistral-7B", 7.25),
     (r"R1-Distill-Qwen-1\.5B", 1.78),
+    (r"R1-Distill-Qwen-7B", 7.61),
+    (r"R1-Distill-Qwen-14B", 14.7),
     (r"Qwen(2|2\.5)-(Coder-|Math-)?7B", 7.61),
     (r"Qwen2\.5-(Coder-)?14B", 14.7),
     (r"Qwen3-14B", 14.8),
@@ -43,7 +45,10 @@ COUNTS = (
     (r"google/(code)?gemma-7b", 8.54),
     (r"google/gemma-2b", 2.51),
     (r"gemma-2-2b", 2.61),
-    (r"glm-4-9b", 9.4),
+    (r"(?i:glm-(4|z1)-9b)", 9.4),
+    # By OpenAI's own table: 1550 M and 809 M.
+    (r"whisper-large-v3$", 1.55),
+    (r"whisper-large-v3-turbo$", 0.809),
     (r"chatglm3-6b", 6.24),
     (r"gpt-oss-(safeguard-)?20b", 20.9),
     (r"granite-3\.[12]-2b", 2.53),
@@ -67,6 +72,7 @@ COUNTS = (
     # 3.4 of the language model and 0.4 of the tower.
     (r"Ministral-3-3B", 3.85),
     (r"openai-community/gpt2$", 0.124),
+    (r"Qwen2\.5-VL-3B", 3.75),
     (r"Qwen2\.5-VL-7B", 8.29),
     (r"Qwen3-VL-2B", 2.13),
     (r"Qwen3-VL-4B", 4.44),
