@@ -14,7 +14,8 @@ figures were read:
   maxtext: hf_model_configs.py and configs/models (0.2.5); slime: scripts/models; torchtune: 0.6.1; NeMo:
   collections/llm/gpt/model (2.4.0); LLM-Prof: sglang/Model_Config.md; thunder_model_blocks: mistral_config.py;
   transformers: the defaults of the family's config class, which are those of this model (5.24.0).
-- card: what the model's card says of its context.
+- card: what the model's card says of its context or sizes, beside the architecture of the model it is made from
+  (DeepSeek's distills, Mistral Small 3 under 3.1, Whisper, XLM-RoBERTa's embeddings).
 
 ``dtype`` bfloat16 and fields that change nothing are left out. A test compares the parameters of every row with
 the count that its makers give.
@@ -249,7 +250,7 @@ FLAT: tuple[tuple, ...] = (
         "mistral", (5120, 40, 32, 8, 14336, 131072, 128000, False), {"head_dim": 128},
     ),
     (
-        "mistralai/Mistral-Small-24B-Instruct-2501 Mistral-Small-24B-Base-2501", "cases (the language model of Mistral-Small-3.1); context by its card",
+        "mistralai/Mistral-Small-24B-Instruct-2501 Mistral-Small-24B-Base-2501", "cases; card",
         "mistral", (5120, 40, 32, 8, 32768, 131072, 32768, False), {"head_dim": 128},
     ),
     (
@@ -269,15 +270,15 @@ FLAT: tuple[tuple, ...] = (
         "qwen2", (1536, 28, 12, 2, 8960, 151936, 131072, False), {},
     ),
     (
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B Qwen/Qwen2.5-7B", "LLM-Prof (its base Qwen2.5); context by its card; litgpt",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B Qwen/Qwen2.5-7B", "LLM-Prof; card; litgpt",
         "qwen2", (3584, 28, 28, 4, 18944, 152064, 131072, False), {},
     ),
     (
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B Qwen/Qwen2.5-14B", "LLM-Prof; LLM-Prof (its base Qwen2.5); context by its card",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B Qwen/Qwen2.5-14B", "LLM-Prof; card",
         "qwen2", (5120, 48, 40, 8, 13824, 152064, 131072, False), {},
     ),
     (
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B QwQ-32B", "cases; LLM-Prof; LLM-Prof (its base Qwen2.5); context by its card; litgpt",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B QwQ-32B", "cases; LLM-Prof; card; litgpt",
         "qwen2", (5120, 64, 40, 8, 27648, 152064, 131072, False), {},
     ),
     (
@@ -410,7 +411,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "Qwen/Qwen3-30B-A3B-FP8", "cases, aiconfigurator",
+        "Qwen/Qwen3-30B-A3B-FP8", "cases; aiconfigurator",
         "qwen3_moe", (2048, 48, 32, 4, 6144, 151936, 40960, False),
         {
             "quantization_config": {
@@ -431,7 +432,7 @@ FLAT: tuple[tuple, ...] = (
         {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
     ),
     (
-        "Qwen/Qwen3-235B-A22B-FP8", "cases, aiconfigurator",
+        "Qwen/Qwen3-235B-A22B-FP8", "cases; aiconfigurator",
         "qwen3_moe", (4096, 94, 64, 4, 12288, 151936, 40960, False),
         {
             "quantization_config": {
@@ -508,7 +509,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "moonshotai/Moonlight-16B-A3B-Instruct Moonlight-16B-A3B", "slime; context by its card",
+        "moonshotai/Moonlight-16B-A3B-Instruct Moonlight-16B-A3B", "slime; card",
         "deepseek_v3", (2048, 27, 16, 16, 11264, 163840, 8192, False),
         {
             "first_k_dense_replace": 1, "n_routed_experts": 64, "n_shared_experts": 2,
@@ -655,7 +656,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "nvidia/GLM-5.2-NVFP4 GLM-5.3-NVFP4", "cases, aiconfigurator; aiconfigurator",
+        "nvidia/GLM-5.2-NVFP4 GLM-5.3-NVFP4", "cases; aiconfigurator",
         "glm_moe_dsa", (6144, 78, 64, 64, 12288, 154880, 1048576, False),
         {
             "layer_types": ["deepseek_sparse_attention"] * 78,
@@ -777,7 +778,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "openai/gpt-oss-20b gpt-oss-safeguard-20b", "cases, aiconfigurator",
+        "openai/gpt-oss-20b gpt-oss-safeguard-20b", "cases; aiconfigurator",
         "gpt_oss", (2880, 24, 64, 8, 2880, 201088, 131072, False),
         {
             "layer_types": (_WINDOW + _FULL) * 12,
@@ -787,7 +788,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "openai/gpt-oss-120b gpt-oss-safeguard-120b", "cases, aiconfigurator",
+        "openai/gpt-oss-120b gpt-oss-safeguard-120b", "cases; aiconfigurator",
         "gpt_oss", (2880, 36, 64, 8, 2880, 201088, 131072, False),
         {
             "layer_types": (_WINDOW + _FULL) * 18,
@@ -831,7 +832,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "moonshotai/Kimi-K2-Instruct Kimi-K2-Base", "cases, aiconfigurator",
+        "moonshotai/Kimi-K2-Instruct Kimi-K2-Base", "cases; aiconfigurator",
         "kimi_k2", (7168, 61, 64, 64, 18432, 163840, 131072, False),
         {
             "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
@@ -873,7 +874,7 @@ FLAT: tuple[tuple, ...] = (
         "minicpm", (2304, 40, 36, 36, 5760, 122753, 4096, True), {},
     ),
     (
-        "MiniMaxAI/MiniMax-M2.5", "cases, aiconfigurator",
+        "MiniMaxAI/MiniMax-M2.5", "cases; aiconfigurator",
         "minimax_m2", (3072, 62, 48, 8, 1536, 200064, 196608, False),
         {
             "quantization_config": {
@@ -884,7 +885,7 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "MiniMaxAI/MiniMax-M2.7", "cases, aiconfigurator",
+        "MiniMaxAI/MiniMax-M2.7", "cases; aiconfigurator",
         "minimax_m2", (3072, 62, 48, 8, 1536, 200064, 204800, False),
         {
             "quantization_config": {
@@ -918,7 +919,7 @@ FLAT: tuple[tuple, ...] = (
         {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}},
     ),
     (
-        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "cases, aiconfigurator",
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "cases; aiconfigurator",
         "nemotron_h", (2688, 52, 32, 2, 1856, 131072, 262144, False),
         {
             "quantization_config": {
@@ -1061,7 +1062,7 @@ FLAT: tuple[tuple, ...] = (
 # (names, source, config)
 NESTED: tuple[tuple, ...] = (
     (
-        "BAAI/bge-m3", "XLM-R large, 8192 tokens (card)",
+        "BAAI/bge-m3", "transformers; card",
         {
             "model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "hidden_size": 1024,
             "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
@@ -1069,7 +1070,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "BAAI/bge-reranker-v2-m3", "XLM-R large, 8192 tokens (card)",
+        "BAAI/bge-reranker-v2-m3", "transformers; card",
         {
             "model_type": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"],
             "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -1078,7 +1079,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "deepseek-ai/DeepSeek-V4-Flash", "cases, aiconfigurator",
+        "deepseek-ai/DeepSeek-V4-Flash", "cases; aiconfigurator",
         {
             "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096,
             "max_position_embeddings": 1048576, "model_type": "deepseek_v4", "num_attention_heads": 64,
@@ -1104,7 +1105,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "google/gemma-3-12b-it gemma-3-12b-pt", "maxtext; context as of gemma-3-27b-it",
+        "google/gemma-3-12b-it gemma-3-12b-pt", "maxtext; cases",
         {
             "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
             "tie_word_embeddings": True,
@@ -1178,7 +1179,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "google/gemma-4-31B-it gemma-4-31B", "cases, aiconfigurator",
+        "google/gemma-4-31B-it gemma-4-31B", "cases; aiconfigurator",
         {
             "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
             "tie_word_embeddings": True,
@@ -1213,7 +1214,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "intfloat/multilingual-e5-large multilingual-e5-large-instruct", "XLM-R large, 512 tokens (card)",
+        "intfloat/multilingual-e5-large multilingual-e5-large-instruct", "transformers; card",
         {
             "model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "hidden_size": 1024,
             "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
@@ -1418,7 +1419,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "nvidia/Gemma-4-31B-IT-NVFP4", "cases, aiconfigurator",
+        "nvidia/Gemma-4-31B-IT-NVFP4", "cases; aiconfigurator",
         {
             "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
             "quantization_config": {
@@ -1635,7 +1636,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "openai/whisper-large-v3", "ports of Whisper; vocabulary by the count of parameters",
+        "openai/whisper-large-v3", "transformers; card",
         {
             "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"],
             "vocab_size": 51866, "d_model": 1280, "encoder_layers": 32, "decoder_layers": 32,
@@ -1644,7 +1645,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "openai/whisper-large-v3-turbo", "ports of Whisper; vocabulary by the count of parameters",
+        "openai/whisper-large-v3-turbo", "transformers; card",
         {
             "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"],
             "vocab_size": 51866, "d_model": 1280, "encoder_layers": 32, "decoder_layers": 4,
@@ -1663,7 +1664,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "Qwen/Qwen2.5-VL-3B-Instruct", "tt-metal (the tower of its 7B); Qwen2.5-3B",
+        "Qwen/Qwen2.5-VL-3B-Instruct", "tt-metal; cases",
         {
             "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
             "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,

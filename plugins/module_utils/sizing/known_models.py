@@ -23,6 +23,8 @@ _SUFFIX = re.compile(
     r"|bnb|bitsandbytes|[48]-?bits?|int[48]|fp[48]|nvfp4(?:a16)?|mxfp4|awq|gptq|w[48]a(?:16|8|4)|auto-?round|hqq"
     r"|gguf|(?:ud-)?i?q\d(?:-(?:[01]|k-(?:xl|l|m|s)|k|xxs|xs|nl|m|s))?)$"
 )
+# A second try of a quantizer's: "-FP4-v2".
+_AGAIN = re.compile(r"(?<=-fp[48]|-awq)-v\d$")
 _GGUF = re.compile(r"(?:ud-)?(i?q\d(?:-\w+)*)")
 # GGUF files and shards of a checkpoint, as vLLM is given them.
 _FILE = re.compile(r"(?:-\d{5}-of-\d{5})?\.(?:gguf|safetensors)$", re.IGNORECASE)
@@ -195,6 +197,7 @@ def _named(owner, part):
     index = _index()
     key = _key(part)
     row = index.get(key)
+    key = _AGAIN.sub("", key)
     said: list[str] = []
     while row is None:
         suffix = _SUFFIX.search(key)
@@ -228,7 +231,9 @@ def _requantize(config, repository, part, owner, said, assumptions):
     else:
         fitting = next((row for row in _QUANTIZED if parts.issuperset(row[0])), None)
         if fitting is None:
-            return False
+            # "-FP8-KV": the row is of a quantized checkpoint already, or the name tells no quantization.
+            assumptions.append(f"{part} is taken for {repository}, by its name")
+            return "quantization_config" in config
         called, quantization = fitting[1:]
     if quantization.get("quant_method") == "fp8" and ("block" in parts or owner.lower() in _FP8_BLOCKS):
         quantization = dict(quantization, weight_block_size=[128, 128])

@@ -174,6 +174,9 @@ FOUND = [
     ("/models/Qwen3-32B-UD-Q4_K_XL-00001-of-00002.gguf", "Qwen/Qwen3-32B", "gguf"),
     ("unsloth/gpt-oss-20b-BF16", "openai/gpt-oss-20b", None),
     ("unsloth/DeepSeek-V3-bf16", "deepseek-ai/DeepSeek-V3", None),
+    ("amd/Llama-3.1-70B-Instruct-FP8-KV", "nvidia/Llama-3.1-70B-Instruct-FP8", "modelopt"),
+    ("nvidia/DeepSeek-R1-FP4-v2", "deepseek-ai/DeepSeek-R1", "modelopt"),
+    ("google/gemma-3-27b-it-qat-q4_0-unquantized", "google/gemma-3-27b-it", None),
     # rows of their own
     ("Qwen/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-30B-A3B-FP8", "fp8"),
     ("openai/gpt-oss-120b", "openai/gpt-oss-120b", "mxfp4"),
@@ -220,6 +223,9 @@ def test_what_is_deployed_is_found(name, repository, method):
         "someone/Llama-3.1-8B-Instruct-merged",
         "/models/Llama-3.1-8B/my-finetune-7b",
         "s3://models/Qwen3-8B/Qwen3-8B-pruned-6B",
+        # parts that quantizers use, without a quantization
+        "Qwen/Qwen3-8B-dynamic",
+        "Qwen/Qwen3-8B-128g",
         # an owner is no model
         "gpt2/other",
         "Qwen3-8B/other",
