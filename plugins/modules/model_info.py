@@ -61,7 +61,7 @@ options:
     type: bool
   timeout:
     description:
-      - How many seconds the endpoint may stay silent.
+      - How many seconds the endpoint may stay silent. An answer may take six times as long in all.
     type: int
     default: 10
   validate_certs:

@@ -149,6 +149,22 @@ def hang(handler):
     handler.close_connection = True
 
 
+def drip(handler):
+    """An answer that goes on and on, byte by byte."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    handler.close_connection = True
+    try:
+        for _byte in range(60):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+    except OSError:
+        # The reader has had enough.
+        return
+
+
 def cut(handler):
     """Half of an answer."""
     handler.answer(200, b'{"model_type": ', Content_Length="1000")

@@ -13,6 +13,7 @@ import json
 import re
 import socket
 import ssl
+import time
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -35,6 +36,8 @@ from .model_source import (
 )
 
 _REDIRECTS = 5
+# How many times the timeout an answer may take in all: one that comes byte by byte is never silent.
+_PATIENCE = 6
 _REDIRECT_CODES = (301, 302, 303, 307, 308)
 _MESSAGE_LIMIT = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -149,6 +152,7 @@ class Endpoint:
         )
 
     def _open(self, url, headers, limit):
+        deadline = time.monotonic() + _PATIENCE * self.timeout
         response = open_url(
             url,
             headers=headers,
@@ -163,10 +167,12 @@ class Endpoint:
             body = b""
             # A read gives what has come; only the end of the answer, or the limit, ends it.
             while len(body) < limit:
-                part = response.read(min(limit - len(body), 1 << 16))
+                part = response.read1(min(limit - len(body), 1 << 16))
                 if not part:
                     break
                 body += part
+                if time.monotonic() > deadline:
+                    raise TimeoutError
             length = response.headers.get("content-length")
             if length and length.isdigit() and len(body) < min(int(length), limit):
                 raise HTTPException(f"the answer ends after {len(body)} of {length} bytes")
@@ -177,7 +183,7 @@ class Endpoint:
         reason = getattr(error, "reason", error)
         text = str(reason)
         if isinstance(reason, (socket.timeout, TimeoutError)) or "timed out" in text:
-            return f"{where} doesn't answer within {self.timeout} seconds; {_OFFLINE}"
+            return f"{where} doesn't answer in time (timeout is {self.timeout} seconds); {_OFFLINE}"
         if isinstance(reason, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
             return f"the certificate of {urlsplit(where).netloc} can't be trusted ({_tls(text)}); give its CA as ca_path"
         if isinstance(reason, ConnectionRefusedError) or "refused" in text.lower():

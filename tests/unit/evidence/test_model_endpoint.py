@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from support.recorded_hub import COMMIT, RecordedHub, cut, hang, unused_port
+from support.recorded_hub import COMMIT, RecordedHub, cut, drip, hang, unused_port
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.model_endpoint import Endpoint, shown
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.model_source import (
@@ -160,8 +160,16 @@ def test_a_fault_gets_a_sentence(hub, fault, words):
 def test_a_server_that_hangs_doesnt_hold_the_module(hub):
     hub.faults["config.json"] = hang
     start = time.monotonic()
-    with pytest.raises(ModelError, match="doesn't answer within 1 seconds; give the config"):
+    with pytest.raises(ModelError, match=r"doesn't answer in time \(timeout is 1 seconds\); give the config"):
         read(hub, timeout=1)
+    assert time.monotonic() - start < 2.5
+
+
+def test_a_server_that_drips_doesnt_hold_the_module(hub):
+    hub.faults["config.json"] = drip
+    start = time.monotonic()
+    with pytest.raises(ModelError, match="doesn't answer in time"):
+        read(hub, timeout=0.2)
     assert time.monotonic() - start < 2.5
 
 
