@@ -52,11 +52,16 @@ _RULES = (
 )
 
 
+# Taken before vLLM first looks at the free memory: the context and, from 0.11 with several ranks, NCCL's buffers.
+# (GiB, error), from total - free of 34 development reports.
+_BEFORE = {"one GPU": (0.51, 0.1), "several GPUs": (1.8, 0.7)}
+
+
 class BudgetError(ValueError):
     """The settings describe no start; the text says what is wrong."""
 
 
-def budget(arch, gpu, settings, version=None, measured=None):
+def budget(arch, gpu, settings, version=None, measured=None, known=None):
     """The start-up budget of one rank as plain data.
 
     arch: of ``architecture``; gpu: ``{total_bytes, free_bytes, name, compute_capability, nvlink, unified}`` (free_bytes at
@@ -65,10 +70,11 @@ def budget(arch, gpu, settings, version=None, measured=None):
     ``draft_layers`` (in-checkpoint drafts that run), ``draft`` (an architecture), ``encoder`` (as ``weights``) and
     ``checkpoint_bytes``, ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
     measured: bytes that a log gave, any of ``weights, activation_peak, non_torch, graph, graph_estimated,
-    kv_available``, one rank's.
+    kv_available``, one rank's; known: an empty dict that a search passes to all its calls for one arch and version,
+    so that weights and KV layout are computed once for equal settings.
 
-    Returns ``{segments, ranks, capacity, available_kv, available_kv_error, fits, problems, kv, weights,
-    contradictions, assumptions}``:
+    Returns ``{segments, ranks, settings, capacity, available_kv, available_kv_error, outside, fits, problems, kv,
+    weights, contradictions, assumptions}``:
 
     - segments: ``[{name, bytes, proof: measured|modelled|set, formula, error_bytes, in_budget}]`` of the rank with
       the least room (of a pipeline with measured numbers: of its first stage); with ``kv_available`` those in the
@@ -77,13 +83,18 @@ def budget(arch, gpu, settings, version=None, measured=None):
     - ranks: ``{count, shown: the stage that segments are of, stages: [{weights, activation_peak, kv_available}]}``,
       modelled but for the KV memory;
     - available_kv: of the stage with the least room, which decides the number of blocks;
+    - settings: ``{NAME: value}`` of those that count most, as used (set or the version's default);
+    - outside: what stays on the card beside what the budget holds, of the stage shown: ``{bytes, error_bytes, graphs,
+      margin}``, graphs: those that no budget counts, margin: bytes less graphs (below 0: an out-of-memory error at
+      graph capture or in serving is to be expected); None where total or KV memory isn't known;
     - capacity: ``{total, utilization, requested, free, free_check: True|False|None}``;
     - fits: True, False or None (no length is known); problems: sentences;
     - kv: ``KvCache.report``; contradictions: ``[{name, measured, modelled, difference}]`` over 5 %.
 
     Raises BudgetError for settings that no start could have.
     """
-    return _Budget(arch, gpu, settings, version, dict(measured or {})).result()
+    known = {} if known is None else known
+    return _Budget(arch, gpu, settings, version, dict(measured or {}), known).result()
 
 
 def requested_bytes(total, utilization, version=None):
@@ -110,15 +121,15 @@ def graphs_subtracted(version, generation="V1", estimate=None, runner2=False):
 
 
 class _Budget:
-    def __init__(self, arch, gpu, settings, version, measured):
+    def __init__(self, arch, gpu, settings, version, measured, known):
         self.arch, self.gpu, self.settings = arch, gpu or {}, settings or {}
-        self.version, self.measured = version, measured
+        self.version, self.measured, self.known = parse_version(version), measured, known
         self.assumptions: list[str] = []
         self.problems: list[str] = []
         self.contradictions: list[dict] = []
         given = self.settings.get("engine")
-        self.generation = given if given in ("V0", "V1") else engine_generation(version) or "V1"
-        if parse_version(version) is None:
+        self.generation = given if given in ("V0", "V1") else engine_generation(self.version) or "V1"
+        if self.version is None:
             note(self.assumptions, "vLLM's version isn't known: the newest rules are taken")
         self.tp = self._whole("tensor_parallel_size", 1)
         self.pp = self._whole("pipeline_parallel_size", 1)
@@ -127,8 +138,8 @@ class _Budget:
         self.total = self._bytes("total")
         self.free = self._bytes("free")
         self.utilization = self._utilization()
+        self.towers = not self.settings.get("language_model_only") and self.settings.get("encoder") != "none"
         self.load = self._load()
-        self.size = 0
 
     # --- settings ---
 
@@ -170,7 +181,7 @@ class _Budget:
             return value
         if self.generation == "V0" and name == "max_num_batched_tokens":
             return self._v0_batch()
-        known = parse_version(self.version) is not None
+        known = self.version is not None
         value = default_of(
             name,
             self.version if known else _NEWEST,
@@ -185,6 +196,9 @@ class _Budget:
             note(self.assumptions, f"{name} is taken as {value}: version or GPU leave the default open")
         if name == "max_num_batched_tokens" and in_range(self.version, "0.20") is not False:
             value = max(value, _LEAST_TOKENS.get(self.arch["outer_type"], 0))
+        if name == "max_num_batched_tokens" and self.settings.get("enable_chunked_prefill") is False:
+            # Whole prompts must fit one step (vllm-memory 7.3).
+            value = max(value, self.length or 0)
         return value
 
     def _v0_batch(self):
@@ -222,7 +236,7 @@ class _Budget:
             expert_parallel=bool(setting("enable_expert_parallel")),
             max_model_len=self.length,
             runner2=self._runner2(),
-            encoder=not setting("language_model_only") and setting("encoder") != "none",
+            encoder=self.towers and not _no_inputs(setting("limit_mm_per_prompt"), self.arch),
             graphs=not setting("enforce_eager"),
             nvlink=self.gpu.get("nvlink"),
             unified=bool(self.gpu.get("unified")),
@@ -232,14 +246,23 @@ class _Budget:
 
     # --- parts ---
 
+    def _once(self, build, *args, **options):
+        """``build(*args, **options)``, of equal ones of a search the first result."""
+        key = (build, *map(_identity, args), *((name, _identity(value)) for name, value in options.items()))
+        if key not in self.known:
+            # What is only known by its identity must live as long as the key.
+            self.known[key] = (build(*args, **options), args, options)
+        return self.known[key][0]
+
     def _weights(self):
-        """(bytes of LoRA slots and a draft model, what ``weights`` gives)."""
+        """(bytes of LoRA slots and a draft model less what is offloaded, what ``weights`` gives)."""
         setting = self.settings.get
         error = parallel_error(self.arch, self.tp)
         if error:
             self.problems.append(error)
         encoder = setting("encoder") or encoder_split(setting("model"), setting("mm_encoder_tp_mode"))
-        result = weights(
+        result = self._once(
+            weights,
             self.arch,
             quantization=setting("quantization"),
             dtype=setting("dtype"),
@@ -250,19 +273,31 @@ class _Budget:
             version=self.version,
             checkpoint_bytes=setting("checkpoint_bytes"),
             draft=bool(setting("draft_layers")),
-            encoder=encoder if self.load.encoder else "none",
+            encoder=encoder if self.towers else "none",
         )
         size = 0
         if setting("enable_lora"):
-            size += lora_bytes(self.arch, self.tp, setting("max_loras") or 1, setting("max_lora_rank") or 16)
+            size += self._once(
+                lora_bytes, self.arch, self.tp, setting("max_loras") or 1, setting("max_lora_rank") or 16
+            )
         if setting("draft"):
-            size += weights(setting("draft"), dtype=setting("dtype"), version=self.version)["bytes"]
-        self.size = size + result["bytes"]
-        return size, result
+            drafted = self._once(weights, setting("draft"), dtype=setting("dtype"), version=self.version)
+            size += drafted["bytes"]
+        return size - self._offloaded(result["parts"]), result
+
+    def _offloaded(self, parts):
+        """Bytes that --cpu-offload-gb keeps on the host: of the layers' weights, not of embedding and head."""
+        offload = self.settings.get("cpu_offload_gb")
+        if not offload or in_range(self.version, "0.5.5") is False:
+            return 0
+        if isinstance(offload, bool) or not isinstance(offload, (int, float)) or not 0 < offload < float("inf"):
+            raise BudgetError(f"cpu_offload_gb is a number of GiB from 0 on, not {offload!r}")
+        return min(int(offload * GIB), sum(parts[name] for name in ("attention", "mlp", "experts")))
 
     def _cache(self):
         setting = self.settings.get
-        return KvCache(
+        return self._once(
+            KvCache,
             self.arch,
             kv_cache_dtype=setting("kv_cache_dtype"),
             dtype=setting("dtype"),
@@ -282,7 +317,7 @@ class _Budget:
             mamba_state_dtype=setting("mamba_ssm_cache_dtype"),
             hybrid_disabled=bool(setting("disable_hybrid_kv_cache_manager")),
             async_scheduling=setting("async_scheduling"),
-            capability=self.gpu.get("compute_capability"),
+            capability=_capability(self.gpu.get("compute_capability")),
         )
 
     def _segment(self, name, modelled, error, formula, key=None, in_budget=True):
@@ -354,7 +389,10 @@ class _Budget:
         report = None if available is None else cache.report(max(0, available), self.length, override)
         for text in cache.assumptions:
             note(self.assumptions, text)
-        fits = self._verdict(available, capacity, report, override)
+        pool = override * cache.bytes_per_block if override else kv_segment["bytes"]
+        held = sum(segment["bytes"] for segment in segments if segment["in_budget"] and segment is not kv_segment)
+        outside = self._outside(segments, capacity, held, pool)
+        fits = self._verdict(available, capacity, report, override, segments[0]["bytes"], pool)
         return {
             "segments": segments,
             "ranks": {
@@ -365,9 +403,11 @@ class _Budget:
                     for own, peak, room in zip(stages, peaks, rooms)
                 ],
             },
+            "settings": self._used(),
             "capacity": capacity,
             "available_kv": available,
             "available_kv_error": kv_segment["error_bytes"],
+            "outside": outside,
             "kv_bytes_per_token": cache.bytes_per_token,
             "fits": fits,
             "problems": self.problems,
@@ -449,7 +489,32 @@ class _Budget:
             "in_budget": True,
         }
 
-    def _verdict(self, available, capacity, report, override):
+    def _used(self):
+        return {
+            "engine": self.generation,
+            "tensor_parallel_size": self.tp,
+            "pipeline_parallel_size": self.pp,
+            "data_parallel_size": self.dp,
+            "max_model_len": self.length,
+            "max_num_seqs": self.load.seqs,
+            "max_num_batched_tokens": self.load.tokens,
+            "gpu_memory_utilization": self.utilization,
+        }
+
+    def _outside(self, segments, capacity, held, pool):
+        """What stays beside ``held`` bytes and the KV cache's ``pool``; see ``budget``."""
+        if capacity["total"] is None or pool is None:
+            return None
+        free, error = capacity["free"], 0
+        if free is None:
+            nccl = self.tp * self.pp > 1 and in_range(self.version, "0.11") is not False
+            taken, error = _BEFORE["several GPUs" if nccl else "one GPU"]
+            free, error = capacity["total"] - int(taken * GIB), int(error * GIB)
+        graphs = sum(segment["bytes"] for segment in segments if not segment["in_budget"])
+        size = free - held - max(0, pool)
+        return {"bytes": size, "error_bytes": error, "graphs": graphs, "margin": size - graphs}
+
+    def _verdict(self, available, capacity, report, override, own, pool):
         if self.problems:
             return False
         if available is None or report is None:
@@ -459,7 +524,8 @@ class _Budget:
                 "No available memory for the cache blocks: weights and profile take all of it."
             )
             return False
-        self._check_room(available, capacity)
+        self._check_room(own, pool, capacity)
+        self._check_states(report)
         if report["fits"] is False:
             self.problems.append(
                 f"One request of {self.length} tokens needs {report['need_bytes'] / GIB:.2f} GiB of KV cache, "
@@ -467,14 +533,51 @@ class _Budget:
             )
         return False if self.problems else report["fits"]
 
-    def _check_room(self, available, capacity):
-        """A KV cache that was set (and graphs that nobody subtracted) may still not fit the whole card."""
-        if self.settings.get("kv_cache_memory_bytes") is None or capacity["total"] is None:
+    def _check_room(self, own, pool, capacity):
+        """A KV cache whose size was set may still not fit the whole card; ``own``: bytes of the weights."""
+        names = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
+        name = next((name for name in names if self.settings.get(name) is not None), None)
+        if name is None or capacity["total"] is None:
             return
         free = capacity["free"] if capacity["free"] is not None else capacity["total"]
-        used = self.measured.get("weights", self.size) + available
-        if used > free:
+        if own + pool > free:
             self.problems.append(
-                f"weights and kv_cache_memory_bytes take {used / GIB:.2f} GiB of {free / GIB:.2f} GiB: nothing "
+                f"weights and {name} take {(own + pool) / GIB:.2f} GiB of {free / GIB:.2f} GiB: nothing "
                 "guards against that, it ends as a torch out-of-memory error."
             )
+
+    def _check_states(self, report):
+        """Graphs want a state of its own for each sequence (vllm-memory 3.4)."""
+        states = any(group["kind"] == "state" for group in report["groups"])
+        if not states or not self.load.graphs or not in_range(self.version, "0.20"):
+            return
+        if self.load.seqs > report["num_blocks"]:
+            self.problems.append(
+                f"max_num_seqs ({self.load.seqs}) exceeds available Mamba cache blocks ({report['num_blocks']})."
+            )
+
+
+def _identity(value):
+    """A key for an argument: dicts and lists (an architecture, a quantization_config) count by identity."""
+    return id(value) if isinstance(value, (dict, list)) else value
+
+
+def _capability(value):
+    """The compute capability as a number, from 9.0 or the catalogue's (9, 0); None where it isn't known."""
+    if isinstance(value, (list, tuple)) and value:
+        return float(".".join(str(part) for part in value[:2]))
+    return value if isinstance(value, (int, float)) else None
+
+
+def _no_inputs(limits, arch):
+    """Whether --limit-mm-per-prompt lets none of what the towers take in: then no towers are profiled."""
+    if not isinstance(limits, dict):
+        return False
+    counts = {
+        name: value.get("count") if isinstance(value, dict) else value for name, value in limits.items()
+    }
+    names = {"vision": ("image", "video"), "audio": ("audio",)}
+    kinds = {tower["kind"] for tower in arch["encoders"]}
+    return bool(kinds) and all(
+        counts.get(name) == 0 for kind in kinds for name in names.get(kind, ("image",))
+    )

@@ -7,7 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from ..engine.versions import in_range
+from ..engine.versions import in_range, parse_version
 from .architecture import dtype_bytes, layer_list
 from .config_fields import note
 from .kv_groups import Limits, blocks_of_request, grouped, hybrid_block_size
@@ -60,7 +60,7 @@ class KvCache:
         capability=None,
     ):
         self.arch = arch
-        self.version = version
+        self.version = version = parse_version(version)
         self.generation = generation
         self.tp = tp
         self.pp = pp
@@ -83,6 +83,9 @@ class KvCache:
         self.groups = self._grouped(specs)
         self.limits = self._limits(batched_tokens, prefix_caching, mamba_mode, async_scheduling)
         self.bytes_per_block = self._bytes_per_block(self.groups)
+        # Of a search's many questions the version's part is answered once.
+        self._needs_of_layers = generation == "V1" and bool(in_range(version, None, "0.13"))
+        self._null_block = bool(in_range(version, "0.29"))
         # Of the model alone; a draft's layers come on top.
         alone = (
             self._grouped([(index, spec) for index, spec in specs if index < own])
@@ -212,7 +215,7 @@ class KvCache:
 
     def need_bytes(self, length):
         """Bytes of one request of ``length`` tokens, as the check at start counts them (6.2)."""
-        if in_range(self.version, None, "0.13") and self.generation == "V1":
+        if self._needs_of_layers:
             return sum(
                 blocks_of_request(group.spec, length, self.limits) * self._page_of_layers(group)
                 for group in self.groups
@@ -307,7 +310,7 @@ class KvCache:
     def usable(self, available, override=None):
         """Bytes that the check plans with: from 0.29 without the null block."""
         size = override * self.bytes_per_block if override else available
-        return size - self.bytes_per_block if in_range(self.version, "0.29") else size
+        return size - self.bytes_per_block if self._null_block else size
 
     def fits(self, available, length, override=None):
         """Whether one request of ``length`` tokens fits, as the check at start decides."""
