@@ -290,7 +290,11 @@ class _Budget:
         offload = self.settings.get("cpu_offload_gb")
         if not offload or in_range(self.version, "0.5.5") is False:
             return 0
-        if isinstance(offload, bool) or not isinstance(offload, (int, float)) or not 0 < offload < float("inf"):
+        if (
+            isinstance(offload, bool)
+            or not isinstance(offload, (int, float))
+            or not 0 < offload < float("inf")
+        ):
             raise BudgetError(f"cpu_offload_gb is a number of GiB from 0 on, not {offload!r}")
         return min(int(offload * GIB), sum(parts[name] for name in ("attention", "mlp", "experts")))
 
@@ -317,7 +321,7 @@ class _Budget:
             mamba_state_dtype=setting("mamba_ssm_cache_dtype"),
             hybrid_disabled=bool(setting("disable_hybrid_kv_cache_manager")),
             async_scheduling=setting("async_scheduling"),
-            capability=_capability(self.gpu.get("compute_capability")),
+            capability=capability_number(self.gpu.get("compute_capability")),
         )
 
     def _segment(self, name, modelled, error, formula, key=None, in_budget=True):
@@ -390,7 +394,9 @@ class _Budget:
         for text in cache.assumptions:
             note(self.assumptions, text)
         pool = override * cache.bytes_per_block if override else kv_segment["bytes"]
-        held = sum(segment["bytes"] for segment in segments if segment["in_budget"] and segment is not kv_segment)
+        held = sum(
+            segment["bytes"] for segment in segments if segment["in_budget"] and segment is not kv_segment
+        )
         outside = self._outside(segments, capacity, held, pool)
         fits = self._verdict(available, capacity, report, override, segments[0]["bytes"], pool)
         return {
@@ -562,7 +568,7 @@ def _identity(value):
     return id(value) if isinstance(value, (dict, list)) else value
 
 
-def _capability(value):
+def capability_number(value):
     """The compute capability as a number, from 9.0 or the catalogue's (9, 0); None where it isn't known."""
     if isinstance(value, (list, tuple)) and value:
         return float(".".join(str(part) for part in value[:2]))
