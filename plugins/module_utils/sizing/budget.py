@@ -511,14 +511,19 @@ class _Budget:
         """What stays beside ``held`` bytes and the KV cache's ``pool``; see ``budget``."""
         if capacity["total"] is None or pool is None:
             return None
-        free, error = capacity["free"], 0
+        free, uncertain = capacity["free"], 0.0
         if free is None:
             nccl = self.tp * self.pp > 1 and in_range(self.version, "0.11") is not False
-            taken, error = _BEFORE["several GPUs" if nccl else "one GPU"]
-            free, error = capacity["total"] - int(taken * GIB), int(error * GIB)
+            taken, uncertain = _BEFORE["several GPUs" if nccl else "one GPU"]
+            free = capacity["total"] - int(taken * GIB)
         graphs = sum(segment["bytes"] for segment in segments if not segment["in_budget"])
         size = free - held - max(0, pool)
-        return {"bytes": size, "error_bytes": error, "graphs": graphs, "margin": size - graphs}
+        return {
+            "bytes": size,
+            "error_bytes": int(uncertain * GIB),
+            "graphs": graphs,
+            "margin": size - graphs,
+        }
 
     def _verdict(self, available, capacity, report, override, own, pool):
         if self.problems:

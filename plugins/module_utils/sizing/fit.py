@@ -173,13 +173,9 @@ class _Search:
 
     def lengths(self, most):
         """Lengths up to ``most``, longest first, in pieces within which a shorter one never needs more."""
-        if self.base["settings"]["engine"] == "V0" and not self.settings.keys() & {
-            "max_num_batched_tokens",
-            "enable_chunked_prefill",
-        }:
-            pieces = (range(most, _V0_WHOLE, -1), range(min(most, _V0_WHOLE), 0, -1))
-        else:
-            pieces = (range(most, 0, -1),)
+        chosen = self.settings.keys() & {"max_num_batched_tokens", "enable_chunked_prefill"}
+        border = 0 if chosen or self.base["settings"]["engine"] != "V0" else _V0_WHOLE
+        pieces = (range(most, border, -1), range(min(most, border), 0, -1))
         return tuple(piece for piece in pieces if piece)
 
     def _longest_of(self, piece):
