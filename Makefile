@@ -60,7 +60,7 @@ coverage:  ## the unit tests, with the lines they don't reach
 	@tests/tools/bootstrap dev
 	@$(bin)/coverage run -m pytest -q tests/unit; tests=$$?; $(bin)/coverage report && exit $$tests
 
-bench:  ## the scanner beside grep, a run beside an empty playbook
+bench:  ## the scanner beside grep, a run beside an empty playbook, sizing beside reading a config
 	@tests/tools/bootstrap dev
 	@for script in tests/benchmarks/*.py; do $(bin)/python "$$script" || exit 1; done
 

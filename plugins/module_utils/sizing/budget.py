@@ -544,10 +544,16 @@ class _Budget:
             )
         return False if self.problems else report["fits"]
 
+    def _fixed_by(self):
+        """The setting that fixes the KV cache's size, as far as this version knows it, or None."""
+        if self.settings.get("num_gpu_blocks_override") is not None:
+            return "num_gpu_blocks_override"
+        given = self.settings.get("kv_cache_memory_bytes") is not None
+        return "kv_cache_memory_bytes" if given and in_range(self.version, "0.10.2") is not False else None
+
     def _check_room(self, own, pool, capacity):
         """A KV cache whose size was set may still not fit the whole card; ``own``: bytes of the weights."""
-        names = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
-        name = next((name for name in names if self.settings.get(name) is not None), None)
+        name = self._fixed_by()
         if name is None or capacity["total"] is None:
             return
         free = capacity["free"] if capacity["free"] is not None else capacity["total"]
