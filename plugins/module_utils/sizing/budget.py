@@ -53,8 +53,9 @@ _RULES = (
 
 
 # Taken before vLLM first looks at the free memory: the context and, from 0.11 with several ranks, NCCL's buffers.
-# (GiB, error), from total - free of 34 development reports.
-_BEFORE = {"one GPU": (0.51, 0.1), "several GPUs": (1.8, 0.7)}
+# (GiB, error), from total - free of 34 development reports; without NVLink from the context and the most that a start
+# on two RTX 3090 at 0.95 can have left.
+_BEFORE = {"one GPU": (0.51, 0.1), "several GPUs": (1.8, 0.7), "unlinked": (0.8, 0.4)}
 
 
 class BudgetError(ValueError):
@@ -514,7 +515,8 @@ class _Budget:
         free, uncertain = capacity["free"], 0.0
         if free is None:
             nccl = self.tp * self.pp > 1 and in_range(self.version, "0.11") is not False
-            taken, uncertain = _BEFORE["several GPUs" if nccl else "one GPU"]
+            linked = "unlinked" if self.gpu.get("nvlink") is False else "several GPUs"
+            taken, uncertain = _BEFORE[linked if nccl else "one GPU"]
             free = capacity["total"] - int(taken * GIB)
         graphs = sum(segment["bytes"] for segment in segments if not segment["in_budget"])
         size = free - held - max(0, pool)

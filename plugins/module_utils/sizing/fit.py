@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..documents import change
 from ..engine.versions import in_range
-from ..quantities import GIB
+from ..quantities import GIB, MIB
 from .architecture import layer_list
 from .budget import budget, capability_number
 from .gpus import products, visible_bytes
@@ -217,7 +217,7 @@ class _Search:
             if size in taken or own[count] >= visible_bytes(items[0]):
                 continue
             sized = self.sized({"tensor_parallel_size": count}, gpu_of(items[0]))
-            if sized["fits"] is not True or sized["outside"]["margin"] < 0:
+            if sized["fits"] is not True or _lacks_room(sized):
                 continue
             taken.add(size)
             result.append(
@@ -244,7 +244,8 @@ def gpu_of(product):
 class _Lever(NamedTuple):
     """One setting that can be changed. values: pieces of values, mildest first, within each the effect only grows;
     option: its name among the settings; text: what it does; refused: why it can't be done at all; needs: what else
-    must change; more: settings that go with it; last: only before new hardware, whatever its cost."""
+    must change; more: settings that go with it; last: only before new hardware, whatever its cost; shown: the value to
+    show where it doesn't help, None: the strongest."""
 
     name: str
     option: str
@@ -257,6 +258,7 @@ class _Lever(NamedTuple):
     needs: tuple[str, ...] = ()
     more: dict = {}  # noqa: RUF012
     last: bool = False
+    shown: Any = None
 
     def settings(self, value):
         return {self.option: value, **self.more}
@@ -297,8 +299,8 @@ class _Menu:
         return bool(self.gained(result)) and fits and self._no_worse(result)
 
     def _no_worse(self, result):
-        before, after = self.base["outside"], result["outside"]
-        return None in (before, after) or after["margin"] >= min(0, before["margin"])
+        before = self.base["outside"]
+        return not _lacks_room(result, min(0, before["margin"]) if before else 0)
 
     # --- the menu ---
 
@@ -322,7 +324,7 @@ class _Menu:
                 value = piece[index]
                 break
         else:
-            value = lever.values[-1][-1]
+            value = lever.values[-1][-1] if lever.shown is None else lever.shown
         changed = lever.settings(value)
         after = self.search.sized(changed)
         return self._change(lever, value, changed, after, self.reached(after), lever.text)
@@ -407,6 +409,9 @@ class _Menu:
         parts.append(_step("KV cache memory", before["available_kv"], after["available_kv"]))
         if not helps and after["problems"]:
             return f"{', '.join(parts)}; still: {after['problems'][0]}"
+        if not helps and self.goal == "start" and not self._no_worse(after):
+            missing = _gib(-after["outside"]["margin"])
+            return f"{', '.join(parts)}; but {missing} are missing beside the budget (context, NCCL, graphs)"
         if after["kv"] and after["kv"]["need_bytes"] is not None:
             parts.append(f"one request needs {_gib(after['kv']['need_bytes'])}")
         return ", ".join(parts)
@@ -426,10 +431,12 @@ class _Menu:
             down = f"{fixed} fixes the KV cache's size, only the check of free memory changes"
             up = f"{fixed} fixes the KV cache's size, which the utilization then doesn't change"
         if steps:
-            # Where nothing asks for less, five hundredths show what it would do.
+            # Where nothing wants it lower, or it doesn't help, five hundredths show what it does.
+            shown = steps[min(4, len(steps) - 1)]
             wanted = self.goal != "start" or self.base["capacity"]["free_check"] is False
-            shown = steps if wanted else steps[4:5] or steps[:1]
-            yield _Lever(name, option, "decrease", "nothing" if fixed else "concurrency", down, (shown,))
+            costs = "nothing" if fixed else "concurrency"
+            values = steps if wanted else [shown]
+            yield _Lever(name, option, "decrease", costs, down, (values,), shown=shown)
         values = self._higher(now)
         if values:
             yield _Lever(name, option, "increase", "nothing", up, (values,))
@@ -474,46 +481,46 @@ class _Menu:
         if not fixed or not report:
             return
         option = fixed[2:].replace("-", "_")
-        now = self.settings[option]
+        now, need = self.settings[option], report["need_bytes"] or 0
         text = "the KV cache takes what is set, whatever the utilization"
-        need = report["need_bytes"] or 0
         if option == "num_gpu_blocks_override":
             step, least = 1, need // max(1, report["bytes_per_block"]) + 1
         else:
-            step, least = max(1, now // 1000), need
-        values = range(now - step, max(0, least - 1), -step) if now > least else ()
+            step, least = MIB, need
+        values = _multiples_down(now, least, step)
         if values:
             yield _Lever(fixed, option, "decrease", "concurrency", text, (values,))
         if now < least and self.goal == "start":
-            more = range(now + step, least + 2 * step, step)
+            more = range((now // step + 1) * step, least + 2 * step, step)
             yield _Lever(fixed, option, "increase", "nothing", text, (more,))
+        free = (self.search.sized({option: None})["kv"] or report)["num_blocks"]
+        costs = "nothing" if free >= report["num_blocks"] else "concurrency"
         yield _Lever(
-            fixed, option, "remove", "nothing", "the budget's formula then sizes the KV cache", ((None,),)
+            fixed, option, "remove", costs, "the budget's formula then sizes the KV cache", ((None,),)
         )
 
     def length(self):
         now = self.used["max_model_len"]
         if not now or now == 1:
             return
+        shown, pieces = None, self.search.lengths(now - 1)
+        text = "one request of fewer tokens needs less KV cache"
         if self.goal == "start":
             longest = self.search.longest(now)
-            pieces = ((longest,),) if longest else (range(now - 1, 0, -1),)
-            text = "one request of fewer tokens needs less KV cache"
+            # As good as known: a search in steps would find the same.
+            pieces = ((longest,),) if longest else pieces
         else:
-            pieces = ((max(1, now // 2),),)
-            text = "the KV cache takes what the budget leaves, whatever the length of a request"
-        yield _Lever("--max-model-len", "max_model_len", "decrease", "context", text, pieces)
+            shown = max(1, now // 2)
+            text += ", which takes what the budget leaves all the same"
+        yield _Lever("--max-model-len", "max_model_len", "decrease", "context", text, pieces, shown=shown)
 
     def tokens(self):
         now, seqs = self.used["max_num_batched_tokens"], self.used["max_num_seqs"]
         whole = self.settings.get("enable_chunked_prefill") is False or (
             self.used["engine"] == "V0" and "max_num_batched_tokens" not in self.settings and now > 2048
         )
-        if whole:
-            # Without chunks a whole prompt must fit one step: shorter steps come with chunks only.
-            more, needs = {"enable_chunked_prefill": True}, ("--enable-chunked-prefill",)
-        else:
-            more, needs = {}, ()
+        # Without chunks a whole prompt must fit one step: shorter steps come with chunks only.
+        more = {"enable_chunked_prefill": True} if whole else {}
         least = max(_FEWEST_TOKENS, seqs if "max_num_seqs" in self.settings else 0)
         values = _multiples_down(now, least, _FEWEST_TOKENS)
         if values:
@@ -524,7 +531,7 @@ class _Menu:
                 "speed",
                 "the profile run's activations are those of fewer tokens",
                 (values,),
-                needs=needs,
+                needs=("--enable-chunked-prefill",) if whole else (),
                 more=more,
             )
 
@@ -557,7 +564,7 @@ class _Menu:
         """Why this GPU can't do ``what``, or None."""
         capability = capability_number(self.search.gpu.get("compute_capability"))
         if capability is not None and capability < least:
-            return f"{what} needs compute capability {least:g}, this GPU has {capability:g}"
+            return f"{what}: needs compute capability {least:.1f}, this GPU has {capability:.1f}"
         return None
 
     def graphs(self):
@@ -700,6 +707,7 @@ class _Menu:
                 text,
                 (values,),
                 needs=needs,
+                shown=values[0],
             )
         values = [size for size in _RANKS if pp < size <= len(layer_list(arch))]
         if values:
@@ -712,6 +720,7 @@ class _Menu:
                 text,
                 (values,),
                 needs=needs,
+                shown=values[0],
             )
 
 
@@ -756,6 +765,12 @@ def _multiples_down(now, least, step):
 
 def _hundredths_down(now):
     return [value / 100 for value in range(int(round(now * 100, 6)), 4, -1) if value / 100 < now]
+
+
+def _lacks_room(result, least=0):
+    """Whether what lies outside the budget certainly has less room than ``least``."""
+    outside = result["outside"]
+    return outside is not None and outside["margin"] + outside["error_bytes"] < least
 
 
 def _lowers_utilization(lever):

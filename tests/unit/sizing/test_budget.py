@@ -337,3 +337,172 @@ def test_graphs_that_the_versions_rule_leaves_open_are_said():
 
     assert parts(asked)["kv_available"]["formula"].endswith("here with - G")
     assert parts(runner2)["kv_available"]["formula"].endswith("no estimate is made")
+
+
+# --- beside the budget ---
+
+
+def test_what_is_free_beyond_the_request_stays_outside():
+    result = budget(ARCH, H100, SETTINGS, "0.19.0")
+    graphs = parts(result)["graph"]["bytes"]
+
+    assert result["outside"] == {
+        "bytes": H100["free_bytes"] - result["capacity"]["requested"],
+        "error_bytes": 0,
+        "graphs": graphs,
+        "margin": H100["free_bytes"] - result["capacity"]["requested"] - graphs,
+    }
+    # From 0.20 on the graphs are within the budget.
+    assert budget(ARCH, H100, SETTINGS, "0.20.2")["outside"]["graphs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nvlink", "version", "free"),
+    [
+        # planner-llama-3-1-8b-instruct-tp1pp1-len8192-bfloat16
+        (1, True, "0.19.0", 78.68),
+        # planner-mixtral-8x7b-instruct-v0-1-tp2pp1-len8192-bfloat16
+        (2, True, "0.19.0", 77.18),
+        # repo-llava16-mistral-7b-h100; NCCL starts after the snapshot.
+        (2, True, "0.10.2", 78.66),
+    ],
+)
+def test_unknown_free_memory_is_modelled_with_its_error(ranks, nvlink, version, free):
+    gpu = {"total_bytes": int(79.19 * GIB), "nvlink": nvlink}
+    result = budget(ARCH, gpu, {**SETTINGS, "tensor_parallel_size": ranks}, version)
+    modelled = result["outside"]["bytes"] + result["capacity"]["requested"]
+
+    assert abs(modelled - free * GIB) <= result["outside"]["error_bytes"]
+
+
+def test_a_pool_that_was_set_takes_from_the_room_beside_the_budget():
+    fixed = budget(ARCH, H100, {**SETTINGS, "kv_cache_memory_bytes": 10 * GIB}, "0.19.0")
+    more = budget(ARCH, H100, {**SETTINGS, "kv_cache_memory_bytes": 11 * GIB}, "0.19.0")
+    blocks = budget(ARCH, H100, {**SETTINGS, "num_gpu_blocks_override": 10 * GIB // 2**21}, "0.19.0")
+
+    assert fixed["outside"]["bytes"] - more["outside"]["bytes"] == GIB
+    assert blocks["outside"]["bytes"] == fixed["outside"]["bytes"]
+
+
+def test_without_a_total_nothing_is_said_about_the_rest():
+    assert budget(ARCH, {}, SETTINGS, "0.19.0")["outside"] is None
+
+
+def test_blocks_that_the_card_cannot_hold():
+    result = budget(ARCH, H100, {**SETTINGS, "num_gpu_blocks_override": 40_000}, "0.19.0")
+
+    assert result["fits"] is False
+    assert "num_gpu_blocks_override" in result["problems"][0]
+
+
+def test_a_kv_size_that_the_release_does_not_know_is_no_problem():
+    settings = {**SETTINGS, "kv_cache_memory_bytes": 70 * GIB}
+
+    assert budget(ARCH, H100, settings, "0.10.1")["fits"] is True
+
+
+# --- settings that change parts ---
+
+
+def test_offloaded_weights_are_not_on_the_gpu():
+    whole = parts(budget(ARCH, H100, SETTINGS, "0.19.0"))["weights"]["bytes"]
+    offloaded = [
+        parts(budget(ARCH, H100, {**SETTINGS, "cpu_offload_gb": size}, "0.19.0"))["weights"]["bytes"]
+        for size in (4, 0.5, 100)
+    ]
+
+    assert [whole - size for size in offloaded[:2]] == [4 * GIB, GIB // 2]
+    # Embedding and head stay: two of 128256 x 4096 in 16 bits.
+    assert offloaded[2] >= 2 * 128256 * 4096 * 2
+    with pytest.raises(BudgetError, match="cpu_offload_gb"):
+        budget(ARCH, H100, {**SETTINGS, "cpu_offload_gb": -1}, "0.19.0")
+
+
+def test_towers_whose_inputs_are_refused_are_loaded_but_not_profiled():
+    towers = architecture(
+        {
+            **LLAMA,
+            "model_type": "qwen2_5_vl",
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "vision_config": {
+                "depth": 32,
+                "hidden_size": 1280,
+                "intermediate_size": 3420,
+                "out_hidden_size": 4096,
+            },
+        }
+    )
+    plain, images, none, counted, only = (
+        parts(budget(towers, H100, {**SETTINGS, **more}, "0.19.0"))
+        for more in (
+            {},
+            {"limit_mm_per_prompt": {"image": 2, "video": 0}},
+            {"limit_mm_per_prompt": {"image": 0, "video": 0}},
+            {"limit_mm_per_prompt": {"image": {"count": 0}, "video": 0}},
+            {"language_model_only": True},
+        )
+    )
+
+    assert plain["activation_peak"]["bytes"] == images["activation_peak"]["bytes"]
+    assert none["activation_peak"]["bytes"] < plain["activation_peak"]["bytes"]
+    assert counted["activation_peak"] == none["activation_peak"]
+    assert none["weights"] == plain["weights"]
+    assert only["weights"]["bytes"] < plain["weights"]["bytes"]
+
+
+def test_without_chunks_a_step_holds_the_longest_prompt():
+    settings = {"max_model_len": 32768, "enable_chunked_prefill": False}
+
+    assert budget(ARCH, H100, settings, "0.19.0")["settings"]["max_num_batched_tokens"] == 32768
+    assert (
+        budget(ARCH, H100, {"max_model_len": 32768}, "0.19.0")["settings"]["max_num_batched_tokens"] == 8192
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "eager", "said"), [("0.20.2", False, True), ("0.19.0", False, False), ("0.20.2", True, False)]
+)
+def test_graphs_want_a_state_for_each_sequence(version, eager, said):
+    states = {
+        **{"model_type": "qwen3_next", "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+        **{"linear_num_value_heads": 32, "linear_num_key_heads": 16},
+        **{"linear_key_head_dim": 128, "linear_value_head_dim": 128},
+    }
+    gpu, settings = {"total_bytes": 24 * GIB}, {"max_model_len": 8192, "max_num_seqs": 1024}
+    result = budget(architecture({**LLAMA, **states}), gpu, {**settings, "enforce_eager": eager}, version)
+
+    assert any("Mamba cache blocks" in text for text in result["problems"]) == said
+    assert result["fits"] is not said
+
+
+@pytest.mark.parametrize("capability", [(9, 0), [9, 0], 9.0])
+def test_a_capability_as_the_catalogue_or_a_log_gives_it(capability):
+    sparse = architecture(
+        {
+            **LLAMA,
+            "model_type": "deepseek_v32",
+            **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+            **{"v_head_dim": 128, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048},
+        }
+    )
+    hopper = budget(
+        sparse, {**H100, "compute_capability": capability}, {**SETTINGS, "kv_cache_dtype": "fp8"}, "0.19.0"
+    )
+    blackwell = budget(
+        sparse, {**H100, "compute_capability": (10, 0)}, {**SETTINGS, "kv_cache_dtype": "fp8"}, "0.19.0"
+    )
+
+    # 656 bytes of a token's row against 576 plain ones, in each of 32 layers.
+    assert hopper["kv_bytes_per_token"] - blackwell["kv_bytes_per_token"] == 32 * (656 - 576)
+
+
+def test_what_a_search_knows_changes_nothing():
+    known = {}
+    for settings in (
+        SETTINGS,
+        {**SETTINGS, "kv_cache_dtype": "fp8"},
+        {**SETTINGS, "tensor_parallel_size": 2},
+    ):
+        alone = budget(ARCH, H100, settings, "0.19.0")
+        assert budget(ARCH, H100, settings, "0.19.0", known=known) == alone
+        assert budget(ARCH, H100, settings, "0.19.0", known=known) == alone

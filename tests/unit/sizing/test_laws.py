@@ -158,7 +158,7 @@ def test_a_longer_context_never_needs_less(start, lengths):
 
 @given(start=starts())
 def test_the_largest_that_fits_is_the_largest(start):
-    arch, gpu, chosen, version = start
+    arch, _gpu, chosen, _version = start
     found = fit.largest(*start)
     own = max(arch["max_position_embeddings"] or 0, chosen["max_model_len"])
     tokens = budget(*start)["settings"]["max_num_batched_tokens"]
@@ -260,7 +260,7 @@ def test_no_change_is_stronger_than_it_must_be(start):
             step = 0.01
         milder = value // 2 if step is None else round(value + step, 2)
         changed = {option: milder}
-        if milder == chosen.get(option) or name == "--tensor-parallel-size" and milder <= chosen[option]:
+        if milder == chosen.get(option) or (name == "--tensor-parallel-size" and milder <= chosen[option]):
             continue
         after = budget(arch, gpu, {**chosen, **changed}, version)
         assert after["fits"] is not True or (after["outside"] or {"margin": -1})["margin"] < 0
