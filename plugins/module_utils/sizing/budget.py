@@ -72,7 +72,7 @@ def budget(arch, gpu, settings, version=None, measured=None, known=None):
     ``checkpoint_bytes``, ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
     measured: bytes that a log gave, any of ``weights, activation_peak, non_torch, graph, graph_estimated,
     kv_available``, one rank's; known: an empty dict that a search passes to all its calls for one arch and version,
-    so that weights and KV layout are computed once for equal settings.
+    so that weights, peaks and KV layout are computed once for equal settings.
 
     Returns ``{segments, ranks, settings, capacity, available_kv, available_kv_error, outside, fits, problems, kv,
     weights, contradictions, assumptions}``:
@@ -360,7 +360,10 @@ class _Budget:
     def result(self):
         extra, weighed = self._weights()
         self.load = self.load._replace(quantization=weighed["quantization"])
-        peaks = [activation_peak(self.arch, self.load, stage == self.pp - 1) for stage in range(self.pp)]
+        peaks = [
+            self._once(activation_peak, self.arch, self.load, stage == self.pp - 1)
+            for stage in range(self.pp)
+        ]
         stages = [size + extra for size in weighed["stages"]]
         sums = [size + peak.bytes for size, peak in zip(stages, peaks)]
         # The number of blocks is that of the stage with the least room; a log's first numbers are the first stage's.

@@ -105,6 +105,7 @@ class _Search:
         self.settings = {name: value for name, value in (settings or {}).items() if value is not None}
         self.measured = {name: value for name, value in (measured or {}).items() if value is not None}
         self.known: dict[Any, Any] = {}
+        self.sizes: dict[Any, Any] = {}
         self.modelled = self._budget({}, self.gpu, {})
         self.base = self._budget({}, self.gpu, self.measured) if self.measured else self.modelled
 
@@ -114,10 +115,13 @@ class _Search:
     def sized(self, changed, gpu=None):
         """The budget with ``changed`` settings (None: removed) and on another ``gpu``, measured numbers carried over."""
         gpu = self.gpu if gpu is None else gpu
-        if not self.measured:
-            return self._budget(changed, gpu, {})
-        modelled = self._budget(changed, gpu, {})
-        return self._budget(changed, gpu, self._carried(modelled))
+        key = (gpu.get("name"), gpu.get("total_bytes"), repr(sorted(changed.items())))
+        if key not in self.sizes:
+            modelled = self._budget(changed, gpu, {})
+            self.sizes[key] = (
+                self._budget(changed, gpu, self._carried(modelled)) if self.measured else modelled
+            )
+        return self.sizes[key]
 
     def fits(self, changed):
         return self.sized(changed)["fits"] is True
