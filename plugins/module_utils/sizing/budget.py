@@ -85,9 +85,9 @@ def budget(arch, gpu, settings, version=None, measured=None, known=None):
       modelled but for the KV memory;
     - available_kv: of the stage with the least room, which decides the number of blocks;
     - settings: ``{NAME: value}`` of those that count most, as used (set or the version's default);
-    - outside: what stays on the card beside what the budget holds, of the stage shown: ``{bytes, error_bytes, graphs,
-      margin}``, graphs: those that no budget counts, margin: bytes less graphs (below 0: an out-of-memory error at
-      graph capture or in serving is to be expected); None where total or KV memory isn't known;
+    - outside: what stays on the card beside what the budget holds, of the stage shown: ``{bytes, graphs, margin,
+      error_bytes}``, graphs: those that no budget counts, margin: bytes less graphs (below 0: an out-of-memory error at
+      graph capture or in serving is to be expected), error_bytes: the margin's; None where total or KV memory isn't known;
     - capacity: ``{total, utilization, requested, free, free_check: True|False|None}``;
     - fits: True, False or None (no length is known); problems: sentences;
     - kv: ``KvCache.report``; contradictions: ``[{name, measured, modelled, difference}]`` over 5 %.
@@ -521,11 +521,13 @@ class _Budget:
             linked = "unlinked" if self.gpu.get("nvlink") is False else "several GPUs"
             taken, uncertain = _BEFORE[linked if nccl else "one GPU"]
             free = capacity["total"] - int(taken * GIB)
-        graphs = sum(segment["bytes"] for segment in segments if not segment["in_budget"])
+        others = [segment for segment in segments if not segment["in_budget"]]
+        graphs = sum(segment["bytes"] for segment in others)
+        error = ((uncertain * GIB) ** 2 + sum(segment["error_bytes"] ** 2 for segment in others)) ** 0.5
         size = free - held - max(0, pool)
         return {
             "bytes": size,
-            "error_bytes": int(uncertain * GIB),
+            "error_bytes": int(error),
             "graphs": graphs,
             "margin": size - graphs,
         }

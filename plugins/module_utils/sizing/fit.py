@@ -304,7 +304,9 @@ class _Menu:
 
     def _no_worse(self, result):
         before = self.base["outside"]
-        return not _lacks_room(result, min(0, before["margin"]) if before else 0)
+        # Where the budget left no KV cache, or its size was set, the room beside it wasn't the user's choice.
+        chosen = before and (self.base["available_kv"] or 0) > 0 and not self._fixed_by()
+        return not _lacks_room(result, min(0, before["margin"]) if chosen else 0)
 
     # --- the menu ---
 
@@ -459,7 +461,7 @@ class _Menu:
             outside = after["outside"]
             if after["capacity"]["free_check"] is False or outside is None:
                 break
-            if outside["margin"] < _WORKSPACES + outside["error_bytes"]:
+            if outside["margin"] < max(_WORKSPACES, outside["error_bytes"]):
                 break
             values.append(value)
         return values
@@ -470,7 +472,7 @@ class _Menu:
             return "its size isn't known"
         return (
             f"{_gib(outside['bytes'])} stay there at {self.used['gpu_memory_utilization']:g}, CUDA graphs outside the "
-            f"budget take {_gib(outside['graphs'])} of it and {_gib(_WORKSPACES + outside['error_bytes'])} are kept for workspaces"
+            f"budget take {_gib(outside['graphs'])} of it and {_gib(max(_WORKSPACES, outside['error_bytes']))} are kept for workspaces"
         )
 
     def _fixed_by(self):

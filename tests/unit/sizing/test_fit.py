@@ -118,6 +118,16 @@ def test_v0_takes_whole_prompts_until_32k_so_a_longer_context_may_fit_where_a_sh
     assert not budget(ARCH, gpu, {**settings, "max_model_len": found + 1}, "0.7.3")["fits"]
 
 
+def test_where_a_step_is_as_long_as_a_prompt_the_estimate_is_not_the_longest():
+    short = architecture({**LLAMA, "max_position_embeddings": 16384})
+    gpu, settings = card(20.6), {"enable_chunked_prefill": False, "max_num_seqs": 8}
+    estimate = budget(short, gpu, settings, "0.19.0")["kv"]["estimated_max_len"]
+    found = fit.largest(short, gpu, settings, "0.19.0")["max_model_len"]
+
+    assert 0 < estimate < found
+    assert not budget(short, gpu, {**settings, "max_model_len": found + 1}, "0.19.0")["fits"]
+
+
 def test_nothing_fits_or_nothing_is_known():
     nothing = {"max_model_len": None, "max_num_seqs": None, "max_concurrency": None}
 
@@ -148,6 +158,31 @@ def test_a_kv_cache_that_is_too_small_for_one_request():
     length = rows["--max-model-len", "decrease"]
     assert length["value"] == fit.largest(ARCH, L4, settings, "0.19.0")["max_model_len"]
     assert length["costs"] == "context"
+
+
+def test_the_utilization_rises_only_as_far_as_the_rest_has_room():
+    settings = {"max_model_len": 131072}
+    up = menu(ARCH, L4, settings, "0.19.0")["--gpu-memory-utilization", "increase"]
+    highest, beyond = (
+        budget(ARCH, L4, {**settings, "gpu_memory_utilization": round(up["value"] + step, 2)}, "0.19.0")[
+            "outside"
+        ]
+        for step in (0, 0.01)
+    )
+
+    assert not up["helps"]
+    assert highest["margin"] >= max(GIB // 2, highest["error_bytes"])
+    assert beyond["margin"] < max(GIB // 2, beyond["error_bytes"])
+
+
+def test_more_ranks_need_room_for_nccl_beside_the_budget():
+    gpu = card(11.6, nvlink=True)
+    ranks = menu(ARCH, gpu, {"max_model_len": 8192}, "0.20.2")["--tensor-parallel-size", "increase"]
+
+    assert ranks["after"]["fits"] is True
+    assert ranks["after"]["outside"] < 0
+    assert not ranks["helps"]
+    assert "missing beside the budget" in ranks["why"]
 
 
 def test_a_lower_utilization_is_rejected_with_what_it_would_take():
@@ -184,7 +219,7 @@ def test_every_change_is_one_that_vllm_or_the_collection_knows():
 
 
 def test_weights_that_are_too_large():
-    gpu = card(11.6, compute_capability=(8, 6))
+    gpu = card(11.6, compute_capability=(8, 6), nvlink=False)
     rows = menu(ARCH, gpu, {"max_model_len": 8192}, "0.19.0")
 
     assert helping(rows)[0] == "smaller_quantization"
@@ -194,9 +229,7 @@ def test_weights_that_are_too_large():
     assert not up["helps"]
     assert "no room" in up["why"]
     ranks = rows["--tensor-parallel-size", "increase"]
-    assert (ranks["helps"], ranks["value"], ranks["costs"]) == (True, 4, "hardware")
-    two = budget(ARCH, gpu, {"max_model_len": 8192, "tensor_parallel_size": 2}, "0.19.0")
-    assert not two["fits"]
+    assert (ranks["helps"], ranks["value"], ranks["costs"]) == (True, 2, "hardware")
     assert ranks["with"] == ["resources.limits.nvidia.com/gpu"]
     offload = rows["--cpu-offload-gb", "set"]["value"]
     less = {"max_model_len": 8192, "cpu_offload_gb": offload - 1}
@@ -448,6 +481,14 @@ def test_a_measured_kv_cache_moves_with_what_is_requested():
     ]
 
     assert up["after"]["available_kv"] == 2 * GIB + asked[1] - asked[0]
+
+
+def test_a_measured_kv_cache_gets_what_the_rest_gives_up():
+    settings = {"max_model_len": 35000}
+    measured = {"kv_available": 2 * GIB, "graph_estimated": GIB}
+    eager = menu(ARCH, L4, settings, "0.20.2", measured)["--enforce-eager", "add"]
+
+    assert eager["after"]["available_kv"] == 3 * GIB
 
 
 # --- other hardware ---
