@@ -273,6 +273,18 @@ def test_where_no_single_change_is_enough_the_cheapest_two_are():
         assert not budget(ARCH, gpu, {**settings, option: value}, "0.10.2")["fits"]
 
 
+def test_of_two_pairs_the_cheaper_is_taken():
+    gpu, settings = card(17.4), {"max_model_len": 131072}
+    rows = fit.changes(ARCH, gpu, settings, "0.20.2")
+    # This would do as well, at a higher price; so would 4 bits and a shorter context.
+    fewer = {"max_num_seqs": 8, "max_model_len": 1000}
+
+    assert budget(ARCH, gpu, fewer, "0.20.2")["fits"]
+    assert budget(ARCH, gpu, {"quantization": "awq", "max_model_len": 1000}, "0.20.2")["fits"]
+    assert [row["name"] for row in rows[:2]] == ["--gpu-memory-utilization", "--max-model-len"]
+    assert rows[0]["settings"] == rows[1]["settings"]
+
+
 def test_a_fixed_kv_cache_is_what_must_shrink():
     settings = {"max_model_len": 8192, "kv_cache_memory_bytes": 9 * GIB}
     rows = menu(ARCH, L4, settings, "0.19.0")
