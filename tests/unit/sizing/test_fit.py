@@ -566,3 +566,13 @@ def test_measured_weights_count_on_other_hardware():
 
     assert rows[0]["total_gib"] > plain[0]["total_gib"]
     assert rows[0]["total_gib"] * 0.9 > 31
+
+
+def test_a_kv_cache_measured_here_tells_of_the_one_there():
+    settings, wanted = {"max_model_len": 8192}, [gpus.gpu("L40S")]
+    here, there = (budget(ARCH, gpu, settings, "0.19.0") for gpu in (L4, fit.gpu_of(wanted[0])))
+    # The log had a GiB less than the model says.
+    measured = {"kv_available": here["available_kv"] - GIB}
+    (row,) = fit.hardware(ARCH, settings, "0.19.0", measured, gpu=L4, gpus=wanted, counts=(1,))
+
+    assert row["available_kv"] == there["available_kv"] - GIB
