@@ -11,6 +11,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _NUMBER = r"\d{1,4}(?:\.\d{1,4}){1,3}(?![\dx])"
 _SUFFIX = r"(?:\.?(?:rc|a|b|post|dev)\d*)*(?:\+[\w.]+)?"
@@ -43,11 +44,14 @@ def parse_version(text):
 
     Two to four numbers; suffixes are dropped. ``0.8.x`` is ``(0, 8)``; ``0.2x`` and dates are no versions.
     """
-    if isinstance(text, tuple):
-        return text
-    if not text or _UNTAGGED.match(str(text).strip()):
+    return text if isinstance(text, tuple) else _parsed(str(text)) if text else None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text):
+    if _UNTAGGED.match(text.strip()):
         return None
-    match = _VERSION.search(str(text))
+    match = _VERSION.search(text)
     return tuple(int(part) for part in match.group(1).split(".")) if match else None
 
 

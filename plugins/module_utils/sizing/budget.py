@@ -195,11 +195,11 @@ class _Budget:
         if value is None or not known:
             value = value or _FALLBACK[name]
             note(self.assumptions, f"{name} is taken as {value}: version or GPU leave the default open")
-        if name == "max_num_batched_tokens" and in_range(self.version, "0.20") is not False:
-            value = max(value, _LEAST_TOKENS.get(self.arch["outer_type"], 0))
         if name == "max_num_batched_tokens" and self.settings.get("enable_chunked_prefill") is False:
             # Whole prompts must fit one step (vllm-memory 7.3).
             value = max(value, self.length or 0)
+        if name == "max_num_batched_tokens" and in_range(self.version, "0.20") is not False:
+            value = max(value, _LEAST_TOKENS.get(self.arch["outer_type"], 0))
         return value
 
     def _v0_batch(self):
@@ -241,7 +241,7 @@ class _Budget:
             graphs=not setting("enforce_eager"),
             nvlink=self.gpu.get("nvlink"),
             unified=bool(self.gpu.get("unified")),
-            capability=self.gpu.get("compute_capability"),
+            capability=_capability_pair(self.gpu.get("compute_capability")),
             sizes=len(setting("cudagraph_capture_sizes") or ()) or None,
         )
 
@@ -322,7 +322,7 @@ class _Budget:
             mamba_state_dtype=setting("mamba_ssm_cache_dtype"),
             hybrid_disabled=bool(setting("disable_hybrid_kv_cache_manager")),
             async_scheduling=setting("async_scheduling"),
-            capability=capability_number(self.gpu.get("compute_capability")),
+            capability=_capability_pair(self.gpu.get("compute_capability")),
         )
 
     def _segment(self, name, modelled, error, formula, key=None, in_budget=True):
@@ -605,3 +605,9 @@ def _no_inputs(limits, arch):
     return bool(kinds) and all(
         counts.get(name) == 0 for kind in kinds for name in names.get(kind, ("image",))
     )
+
+
+def _capability_pair(value):
+    """The compute capability as a pair, from the catalogue's (9, 0), a list or 9.0; None where it isn't known."""
+    number = capability_number(value)
+    return None if number is None else (int(number), round(number * 10) % 10)

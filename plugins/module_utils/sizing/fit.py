@@ -30,6 +30,8 @@ _WORKSPACES = GIB // 2
 # Up to this length V0 prefills whole prompts unless told otherwise.
 _V0_WHOLE = 32768
 _RANKS = (2, 4, 8, 16)
+# What a further card costs in communication, slots and power, as a share of the memory.
+_PER_CARD = 0.15
 # Least compute capability: of arithmetic in fp8, of weights or KV caches that are only stored so, of bfloat16.
 _FP8, _FP8_STORED, _BFLOAT16, _OLDEST = 8.9, 8.0, 8.0, 7.0
 _FEWEST_TOKENS = 256
@@ -59,7 +61,7 @@ def changes(arch, gpu, settings, version=None, measured=None, goal="start", need
     ``free_check``: ask for no more than is free.
 
     Returns CHANGEs (``documents.change``) with ``{helps: bool, costs: of COSTS, settings: {NAME: value} to set (None:
-    to remove), after: {available_kv, fits, estimated_max_len, max_concurrency, outside}}``; outside: the margin of
+    to remove), after: {available_kv, fits, need_bytes, estimated_max_len, max_concurrency, outside}}``; outside: the margin of
     ``budget``'s. A value is the mildest that reaches the goal, of a change that doesn't help the strongest. Where no
     single change without new hardware helps, the cheapest pair of them follows: two changes, each ``with`` the other's
     name, and with the settings of both. Empty where the goal is reached already or can't be judged.
@@ -80,7 +82,8 @@ def hardware(
     unified=False,
     most=5,
 ):
-    """The GPUs that would hold the same settings: the least total memory first, one entry for a size of card.
+    """The GPUs that would hold the same settings: the least total memory first (many cards count as somewhat more than
+    their memory), one entry for a size of card.
 
     measured: of the present start, on ``gpu`` (as for ``budget``); gpus: entries of the catalogue, None: all of NVIDIA's, with those that share
     their memory with the host only where ``unified``; counts: tensor parallel sizes to try, of which those that the
@@ -211,7 +214,7 @@ class _Search:
             sizes.setdefault(round(item["visible_gib"]), []).append(item)
         ranks = [count for count in sorted(counts) if parallel_error(self.arch, count) is None]
         tried = [
-            (visible_bytes(items[0]) * count * stages, count, size, items)
+            (visible_bytes(items[0]) * count * stages * (1 + _PER_CARD * (count - 1)), count, size, items)
             for size, items in sizes.items()
             for count in ranks
         ]
@@ -829,6 +832,7 @@ def _after(result):
     return {
         "available_kv": result["available_kv"],
         "fits": result["fits"],
+        "need_bytes": report.get("need_bytes"),
         "estimated_max_len": report.get("estimated_max_len"),
         "max_concurrency": report.get("max_concurrency"),
         "outside": result["outside"]["margin"] if result["outside"] else None,

@@ -626,4 +626,5 @@ def _corrected(need, by, bounds, measured, assumptions):
 
 
 def _whole_gib(size):
-    return -(-int(size) // GIB) * GIB
+    """Up to whole GiB; an eighth of one is within what any of these figures means."""
+    return -(-max(int(size) - GIB // 8, 1) // GIB) * GIB
