@@ -14,6 +14,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 EVIDENCE_SCHEMA = "vllm_runbook.oom/evidence/v1"
+MODEL_SCHEMA = "vllm_runbook.oom/model/v1"
+BUDGET_SCHEMA = "vllm_runbook.oom/budget/v1"
 DIAGNOSIS_SCHEMA = "vllm_runbook.oom/diagnosis/v1"
 
 MEMORIES = ("gpu", "nccl_gpu", "host", "shm", "node", "unified", "none", "unknown")
@@ -549,6 +551,53 @@ def proof(source, object, text, line=None, time=None):
     }
 
 
+def budget_document(source=None):
+    """An empty budget document. source: what it was made from (cluster, bundle, manifest, model)."""
+    return {"schema": BUDGET_SCHEMA, "source": source, "entries": []}
+
+
+def budget_entry(subject, **more):
+    """The budget of one engine: one rank's GPU memory, the pod's host memory. Sizes in bytes.
+
+    subject: ``{namespace, pod, uid, container, attempt}``; model: ``{name, source, parameters (billions), ...}``; gpu: ``{name,
+    count, total_bytes, free_bytes, from}``; settings: what somebody set; segments: ``[{name, bytes, proof: measured|modelled|set,
+    formula, error_bytes, in_budget}]``; capacity: ``{total, utilization, requested, free, free_check}``; kv: block size, tokens,
+    concurrency, what one request needs; fits: True, False or None; largest: ``{max_model_len, max_num_seqs, max_concurrency}``;
+    changes: CHANGEs with ``helps``, ``costs`` and what the budget is ``after`` each; hardware: GPUs that would hold it;
+    host: see ``sizing.host.host_memory``, with limit, request and fits; undetermined: what isn't known, and how to tell it.
+    """
+    return dict(
+        {
+            "subject": subject,
+            "model": {},
+            "gpu": {},
+            "version": None,
+            "engine": None,
+            "accelerator": None,
+            "settings": {},
+            "sentence": None,
+            "fits": None,
+            "capacity": None,
+            "segments": [],
+            "ranks": None,
+            "available_kv": None,
+            "available_kv_error": None,
+            "kv": None,
+            "kv_bytes_per_token": None,
+            "outside": None,
+            "problems": [],
+            "contradictions": [],
+            "largest": None,
+            "changes": [],
+            "hardware": [],
+            "host": None,
+            "assumptions": [],
+            "undetermined": [],
+        },
+        **more,
+    )
+
+
 def diagnosis():
     """An empty diagnosis document."""
     return {
@@ -558,6 +607,15 @@ def diagnosis():
         "workloads": [],
         "unreadable": [],
     }
+
+
+def plain(value):
+    """``value`` as plain dicts and lists: ansible-core 2.19 and newer hand filters containers that can't be copied."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
 
 
 def require(document, schema, consumer):
