@@ -165,17 +165,19 @@ _value:
 from ansible.errors import AnsibleFilterError
 from ansible.utils.unsafe_proxy import wrap_var
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, plain
 
 
 def diagnosis(evidence, budget=None):
     """See DOCUMENTATION."""
+    # For one filter Ansible loads all of a collection, in each task anew: what each needs is imported when it is called.
+    from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
+
     try:
         # Log text comes from outside: it must never be taken for a template.
-        return wrap_var(diagnose(evidence, budget))
+        return wrap_var(plain(diagnose(evidence, budget)))
     except DocumentError as exc:
-        raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from exc
+        raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise AnsibleFilterError(
             "vllm_runbook.oom.diagnosis: the evidence document has the right schema but not its shape "

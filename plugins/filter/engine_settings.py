@@ -107,8 +107,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine import settings
-
 NAME = "vllm_runbook.oom.engine_settings"
 
 
@@ -149,6 +147,9 @@ def engine_settings(
     container: Any, config: Any = None, version: Any = None, defaults: bool = True
 ) -> dict[str, Any]:
     """The filter; see DOCUMENTATION."""
+    # For one filter Ansible loads all of a collection, in each task anew: what each needs is imported when it is called.
+    from ansible_collections.vllm_runbook.oom.plugins.module_utils.engine import settings
+
     if not isinstance(container, Mapping):
         raise AnsibleFilterError(f"{NAME} needs a container (a mapping), got {_type_name(container)}")
     if config is not None and not isinstance(config, Mapping):

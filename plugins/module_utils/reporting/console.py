@@ -25,6 +25,7 @@ _SECTIONS = {
     "": (2, 1),
     "Seen": (3, 4),
     "Why": (2, 2),
+    "Budget": (2, 2),
     "Do": (3, 0),
     "Don't": (2, 3),
     "Also": (1, 6),
@@ -69,10 +70,10 @@ def _overview(view, width):
         more = f" and {len(pod['alike'])} alike" if pod["alike"] else ""
         rows.append((pod["memory"], pod["cause"] or "-", pod["confidence"] or "-", pod["ref"] + more))
     columns = [max(len(row[index]) for row in rows) for index in range(3)]
-    lines = [_shorten(_counts(view), width)]
+    lines = [shorten(_counts(view), width)]
     for row in rows:
         cells = "  ".join(cell.ljust(size) for cell, size in zip(row, columns))
-        lines.append(_shorten(f"  {cells}  {row[3]}", width))
+        lines.append(shorten(f"  {cells}  {row[3]}", width))
     return lines
 
 
@@ -108,15 +109,19 @@ def _pod(pod, width, room):
     """The block of one pod: a head line, then labelled sections that share the room."""
     verdict = f": {pod['cause']} ({pod['confidence']})" if pod["finding"] else ""
     sections = [section for section in _sections(pod, width) if section.versions[0]]
-    return [_shorten(pod["ref"] + verdict, width), *_fit(sections, room - 1, width)]
+    return [shorten(pod["ref"] + verdict, width), *_fit(sections, room - 1, width)]
 
 
 def _sections(pod, width):
     finding, inner = pod["finding"], width - _LABEL
-    yield _text("", _wrap(pod["sentence"] or SEVERITY_WORDS[pod["severity"]], width - 2))
+    yield _text("", wrap(pod["sentence"] or SEVERITY_WORDS[pod["severity"]], width - 2))
     if finding:
         yield _text("Seen", _seen(finding["seen"], inner))
-        yield _text("Why", _wrap(finding["why"], inner))
+        yield _text("Why", wrap(finding["why"], inner))
+    yield _text(
+        "Budget", [line for entry in pod["budgets"] if entry["line"] for line in wrap(entry["line"], inner)]
+    )
+    if finding:
         yield _to_do(finding["do"], inner)
         yield _text("Don't", [line for change in finding["avoid"] for line in _change(change, "- ", inner)])
     yield _text("Also", _others(pod["others"], inner))
@@ -124,7 +129,7 @@ def _sections(pod, width):
     yield _checks(pod["check"], inner)
     yield _text("Note", _bullets(pod["notes"], inner))
     yield _text("Unseen", _bullets(pod["partial"], inner))
-    yield _text("Alike", _wrap(", ".join(pod["alike"]), inner))
+    yield _text("Alike", wrap(", ".join(pod["alike"]), inner))
 
 
 def _text(label, lines):
@@ -164,17 +169,17 @@ def _seen(seen, width):
     if not seen:
         return []
     first = seen[0]
-    text = _wrap(first["text"], width)
+    text = wrap(first["text"], width)
     if len(text) > 3:
         text = [*text[:2], _marked(text[2], width)]
-    return [_shorten(first["where"] + ":", width), *text]
+    return [shorten(first["where"] + ":", width), *text]
 
 
 def _change(change, mark, width):
     """What to change and why, after a number or bullet."""
     together = f" together with {', '.join(change['with'])}" if change["with"] else ""
     why = f": {change['why']}" if change["why"] else ""
-    return _wrap(mark + change["what"] + together + why, width, " " * len(mark))
+    return wrap(mark + change["what"] + together + why, width, " " * len(mark))
 
 
 def _others(others, width):
@@ -183,14 +188,14 @@ def _others(others, width):
         said = finding["why"] or finding["means"]
         if finding["do"]:
             said = f"{said.rstrip('.')}; {finding['do'][0]['what']}"
-        lines += _wrap(
+        lines += wrap(
             f"- {finding['role']} {finding['cause']} ({finding['confidence']}): {said}", width, "  "
         )
     return lines
 
 
 def _bullets(texts, width):
-    return [line for text in texts for line in _wrap(f"- {text}", width, "  ")]
+    return [line for text in texts for line in wrap(f"- {text}", width, "  ")]
 
 
 def _fit(sections, room, width):
@@ -219,12 +224,12 @@ def _fit(sections, room, width):
 
 def _marked(line, width):
     """``line`` with the sign that something follows that is not shown."""
-    return _shorten(line + " …", width)
+    return shorten(line + " …", width)
 
 
 def _together(kind, entry, width):
     """A group or workload: what is only seen when its pods are looked at together."""
-    return _wrap(f"{kind} {entry['ref']} ({', '.join(entry['pods'])}): {entry['sentence']}", width, "  ")
+    return wrap(f"{kind} {entry['ref']} ({', '.join(entry['pods'])}): {entry['sentence']}", width, "  ")
 
 
 def _unreadable(entries, width):
@@ -232,11 +237,11 @@ def _unreadable(entries, width):
     for entry in entries:
         needs = f" (needs {entry['needs']})" if entry["needs"] else ""
         what = " ".join(part for part in (entry["source"], entry["object"]) if part)
-        lines += _wrap(f"  - {what}: {entry['reason']}{needs}", width, "    ")
+        lines += wrap(f"  - {what}: {entry['reason']}{needs}", width, "    ")
     return lines
 
 
-def _wrap(text, width, indent=""):
+def wrap(text, width, indent=""):
     """``text`` in lines of at most ``width``; line breaks in it are kept as breaks."""
     return [
         line
@@ -259,9 +264,9 @@ def _command(text, width):
             lines.append("    " + word)
         else:
             lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    comment = _wrap(" ".join(words[number:]), width, "# ")
+    comment = wrap(" ".join(words[number:]), width, "# ")
     return [f"{line} \\" for line in lines[:-1]] + [line for line in lines[-1:] if line] + comment
 
 
-def _shorten(text, width):
+def shorten(text, width):
     return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"

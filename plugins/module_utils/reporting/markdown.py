@@ -103,6 +103,16 @@ def _pod(pod):
         lines += ["", f"Failed alike: {', '.join(code(ref) for ref in pod['alike'])}"]
     if finding:
         lines += _finding(finding, "###")
+    for entry in pod["budgets"]:
+        lines += [
+            "",
+            f"### Memory budget of {escape(entry['ref'])}",
+            "",
+            escape(entry["title"]) + ".",
+            "",
+            escape(entry["sentence"]),
+        ]
+        lines += budget_tables(entry, "####")
     for other in pod["others"]:
         lines += ["", f"### {other['role'].capitalize()}: {other['cause']} ({other['confidence']})"]
         lines += ["", escape(other["means"][:1].upper() + other["means"][1:]) + ".", *_finding(other, "####")]
@@ -153,6 +163,44 @@ def _together(title, entry):
     if entry["sentence"]:
         lines += ["", escape(entry["sentence"])]
     return [*lines, "", f"Pods: {', '.join(code(pod) for pod in entry['pods'])}"]
+
+
+def budget_tables(entry, level):
+    """The tables and lists of one engine's budget (a ``budget_view.entry_view``), under headings of ``level``."""
+    title = f"{level} Host memory" + (f", by {entry['host_by']}" if entry["host_by"] else "")
+    lines = _budget_table(f"{level} {entry['gpu_title']}", entry["gpu"]) + _budget_table(title, entry["host"])
+    for heading, texts in (
+        ("Fits up to", entry["largest"]),
+        ("Do this", [_change_words(item) for item in entry["do"]]),
+        ("Don't do that", [_change_words(item) for item in entry["avoid"]]),
+        ("Or use", entry["hardware"]),
+        ("Contradictions", entry["contradictions"]),
+        ("Not known", entry["undetermined"]),
+        ("Assumed", entry["assumptions"]),
+    ):
+        lines += _list(f"{level} {heading}", [escape(text) for text in texts])
+    return lines
+
+
+def _change_words(change):
+    together = f" together with {', '.join(change['with'])}" if change["with"] else ""
+    return f"{change['what']}{together}" + (f": {change['why']}" if change["why"] else "")
+
+
+def _budget_table(title, rows):
+    if not rows:
+        return []
+    cells = [" | ".join(escape(cell) for cell in row) for row in rows]
+    return ["", title, "", "| what | GiB | |", "| --- | ---: | --- |", *[f"| {row} |" for row in cells]]
+
+
+def budgets(view):
+    """The Markdown report of a ``budget_view.budget_view`` as text."""
+    lines = ["# vLLM memory budget"]
+    for entry in view["entries"]:
+        lines += ["", f"## {escape(entry['ref'])}", "", escape(entry["title"]) + "."]
+        lines += ["", f"**{escape(entry['sentence'])}**", *budget_tables(entry, "###")]
+    return "\n".join(lines) + "\n"
 
 
 def _list(title, items):

@@ -11,10 +11,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import json
-import re
 
 from ..documents import (
-    ACTIONS,
     CAUSES,
     CONFIDENCES,
     DIAGNOSIS_SCHEMA,
@@ -24,6 +22,8 @@ from ..documents import (
     log_lines,
     require,
 )
+from .budget_view import entry_view
+from .wording import change_view, clean
 
 MEMORY_WORDS = {
     "gpu": "GPU memory",
@@ -65,28 +65,7 @@ SEVERITY_WORDS = {
     "fine": "nothing found",
 }
 
-# direction -> (words with a value, words without one); {name} and {value} are filled in.
-_CHANGE_WORDS = {
-    "increase": ("raise {name} to {value}", "raise {name}"),
-    "decrease": ("lower {name} to {value}", "lower {name}"),
-    "set": ("set {name} to {value}", "set {name}"),
-    "add": ("add {name} with {value}", "add {name}"),
-    "remove": ("remove {name} ({value})", "remove {name}"),
-    "keep": ("leave {name} at {value}", "leave {name} as it is"),
-}
-
-# Colour codes, C0 and C1 controls, line and bidi overrides: log text must not steer a terminal.
-_CONTROLS = re.compile(
-    "\x1b\\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
 _MAX_SUMMARY_PODS = 50
-
-
-def clean(text):
-    """``text`` as one string without characters that steer a terminal; None becomes an empty string."""
-    if text is None:
-        return ""
-    return _CONTROLS.sub("", str(text).replace("\r\n", "\n").replace("\t", "    ")).strip()
 
 
 def view(diagnosis, evidence=None):
@@ -167,51 +146,6 @@ def _require_findings(diagnosis):
                         )
 
 
-def change_words(change):
-    """A CHANGE as an imperative phrase: ``lower --max-model-len to 8192``."""
-    value = _value_words(change.get("value"))
-    if change["target"] == "action":
-        words = ACTIONS.get(change["name"], change["name"].replace("_", " "))
-        return f"{words}: {value}" if value else words
-    name = clean(change["name"])
-    if change["target"] == "flag":
-        name, value = _flag_words(name, change)
-    with_value, without = _CHANGE_WORDS[change["direction"]]
-    return (with_value if value else without).format(name=name, value=value)
-
-
-def _flag_words(name, change):
-    """A vLLM option as it is written on the command line, and its value (a switch has none)."""
-    name = name if name.startswith("-") else "--" + name.replace("_", "-")
-    value = change.get("value")
-    if value is True or (value is False and change["direction"] in ("remove", "keep")):
-        return name, ""
-    if value is False:
-        return name.replace("--", "--no-", 1), ""
-    return name, _value_words(value)
-
-
-def _value_words(value):
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value, sort_keys=True)
-    return clean(value)
-
-
-def _change_view(change):
-    return {
-        "what": change_words(change),
-        "why": clean(change.get("why")),
-        "with": [clean(name) for name in change.get("with") or []],
-        "command": clean(change.get("command")),
-        "proof": change.get("proof"),
-        "change": {key: change.get(key) for key in ("target", "name", "direction", "value")},
-    }
-
-
 def _finding_view(finding, pod_evidence):
     return {
         "cause": finding["cause"],
@@ -225,8 +159,8 @@ def _finding_view(finding, pod_evidence):
         "seen": [_seen(proof, finding, pod_evidence) for proof in finding.get("evidence") or []],
         "why": clean(finding.get("explanation")),
         "runbook": clean(finding.get("runbook")),
-        "do": [_change_view(change) for change in finding.get("recommend") or []],
-        "avoid": [_change_view(change) for change in finding.get("rejected") or []],
+        "do": [change_view(change) for change in finding.get("recommend") or []],
+        "avoid": [change_view(change) for change in finding.get("rejected") or []],
         "settle": [clean(text) for text in finding.get("would_settle") or []],
         "check": [clean(text) for text in finding.get("check") or []],
     }
@@ -301,6 +235,7 @@ def _pod_view(pod, pod_evidence):
             for entry in pod.get("ruled_out") or []
         ],
         "notes": [clean(note) for note in pod.get("notes") or []],
+        "budgets": [entry_view(entry) for entry in pod.get("budgets") or []],
         "partial": _partial(pod_evidence, main),
         "alike": [],
     }

@@ -23,36 +23,6 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.reporting import view_model
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (("flag", "max_model_len", "decrease", 18224), "lower --max-model-len to 18224"),
-        (("flag", "--gpu-memory-utilization", "increase", None), "raise --gpu-memory-utilization"),
-        (("flag", "enforce_eager", "set", True), "set --enforce-eager"),
-        (("flag", "enable_prefix_caching", "set", False), "set --no-enable-prefix-caching"),
-        (("flag", "enforce_eager", "remove", None), "remove --enforce-eager"),
-        (("flag", "limit_mm_per_prompt", "set", {"image": 1}), 'set --limit-mm-per-prompt to {"image": 1}'),
-        (("env", "NCCL_NVLS_ENABLE", "set", 0), "set NCCL_NVLS_ENABLE to 0"),
-        (("k8s", "resources.limits.cpu", "remove", None), "remove resources.limits.cpu"),
-        (("k8s", "resources.limits.cpu", "keep", None), "leave resources.limits.cpu as it is"),
-        (("k8s", "volumes.shm.sizeLimit", "add", "4Gi"), "add volumes.shm.sizeLimit with 4Gi"),
-        (("action", "free_gpu", "set", None), documents.ACTIONS["free_gpu"]),
-        (("action", "upgrade", "set", "0.20.0"), documents.ACTIONS["upgrade"] + ": 0.20.0"),
-    ],
-)
-def test_a_change_is_an_imperative_phrase(change, words):
-    assert view_model.change_words(documents.change(*change)) == words
-
-
-@pytest.mark.parametrize("direction", documents.DIRECTIONS)
-@pytest.mark.parametrize("target", ["flag", "env", "k8s"])
-def test_every_target_and_direction_has_words(target, direction):
-    for value in (None, "8Gi"):
-        words = view_model.change_words(documents.change(target, "some_name", direction, value))
-        assert "name" in words
-        assert "None" not in words
-
-
 def test_the_vocabularies_have_words():
     assert set(view_model.MEMORY_WORDS) == set(documents.MEMORIES)
     assert set(view_model.PHASE_WORDS) == set(documents.PHASES)
@@ -135,11 +105,6 @@ def test_what_was_not_seen_is_said_unless_the_explanation_does():
         "The log of vllm, attempt 0, does not begin at the start of the attempt: earlier errors may be missing.",
     ]
     assert view_model.view(diagnosis(weights_pod()), seen)["pods"][0]["partial"] == []
-
-
-def test_text_of_a_log_cannot_steer_a_terminal():
-    assert view_model.clean("\x1b[31mred\x1b[0m\x07 \x9b2J\u202eback\r\nnext") == "red 2Jback\nnext"
-    assert view_model.clean(None) == ""
 
 
 def test_the_summary_counts_and_holds_no_evidence():
