@@ -29,6 +29,9 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import (
     redact,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import parse_size  # noqa: E402
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import (  # noqa: E402
+    budgets_of,
+)
 
 # The whole of what may be read of a case (design, section 8).
 READ_FIELDS = (
@@ -339,7 +342,8 @@ def classify(raw):
         if not isinstance(case, dict):
             raise ValueError(f"a case line must be a JSON object, this one is a {type(case).__name__}")
         case_id = case.get("id")
-        return verdict_line(case_id, diagnose.diagnose(evidence_of(allowed(case))))
+        evidence = evidence_of(allowed(case))
+        return verdict_line(case_id, diagnose.diagnose(evidence, budgets_of(evidence)))
     except Exception as error:
         # One unusable line must not cost the others their verdict.
         return undetermined(case_id, f"{type(error).__name__}: {error}")

@@ -9,8 +9,8 @@ container fails before the main one; what happened around the pod explains a con
 from __future__ import annotations
 
 from .. import documents
-from ..documents import CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
-from . import around_pod, replicas, runbook_checks, unready
+from ..documents import BUDGET_SCHEMA, CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
+from . import around_pod, budgeted, replicas, runbook_checks, unready
 from .advice import ADVICE
 from .causes import NATURE
 from .commands import checks, command_for
@@ -44,6 +44,9 @@ def diagnose(evidence, budget=None):
     Raises DocumentError when ``evidence`` is not an evidence document.
     """
     require(evidence, EVIDENCE_SCHEMA, "the diagnosis")
+    if budget is not None:
+        require(budget, BUDGET_SCHEMA, "the diagnosis' budget")
+    entries = budgeted.by_attempt(budget)
     result = diagnosis()
     pods = evidence.get("pods") or []
     origin = evidence.get("source") or {}
@@ -53,8 +56,12 @@ def diagnose(evidence, budget=None):
         node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
         namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
         result["pods"].append(
-            diagnose_pod(pod, node, namespace, _sisters(pod, pods), source, evidence.get("collected_at"))
+            diagnose_pod(
+                pod, node, namespace, _sisters(pod, pods), source, evidence.get("collected_at"), entries
+            )
         )
+    if origin.get("kind") == "manifest":
+        result["pods"] = [_of_a_manifest(item) for item in result["pods"]]
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
     result["unreadable"] = list(evidence.get("unreadable") or [])
@@ -76,11 +83,15 @@ def _sisters(pod, pods):
     ]
 
 
-def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collected_at=None):
-    """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, ruled_out}``."""
+def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collected_at=None, budgets=None):
+    """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, budgets, ruled_out}``.
+
+    budgets: entries of the budget document by attempt (``budgeted.by_attempt``).
+    """
     findings, trigger_facts = [], None
     for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
-        judged, facts = _judge_container(pod, container, node, sisters, source)
+        own = budgeted.of_container(budgets or {}, pod, container)
+        judged, facts = _judge_container(pod, container, node, sisters, source, own)
         if judged and judged[0]["role"] == "trigger" and trigger_facts is None:
             trigger_facts = facts
         findings.extend(judged)
@@ -99,6 +110,8 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collec
         for item in _agreeing(_once_per_cause(findings))
     ]
     trigger = next((item for item in findings if item["role"] == "trigger"), None)
+    beside = _budgets(pod, budgets or {}, trigger)
+    notes += [item["sentence"] for entry in beside for item in entry["contradictions"]]
     return {
         "namespace": pod.get("namespace"),
         "name": pod["name"],
@@ -106,8 +119,22 @@ def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collec
         "verdict": _verdict(trigger, findings, pod, collected_at),
         "findings": findings,
         "notes": notes,
+        "budgets": beside,
         "ruled_out": _ruled_out(trigger, trigger_facts),
     }
+
+
+def _budgets(pod, budgets, trigger):
+    """The budget of each engine: of the attempt that the trigger is about, else of its last."""
+    found = []
+    for container in pod.get("containers") or []:
+        own = budgeted.of_container(budgets, pod, container)
+        if own:
+            told = trigger and trigger["container"] == container["name"] and own.get(trigger["attempt"])
+            found.append(
+                budgeted.shown(told or own[max(own, key=lambda index: -1 if index is None else index)])
+            )
+    return found
 
 
 def _containers(pod):
@@ -120,13 +147,14 @@ def _containers(pod):
 # -- attempts and containers ------------------------------------------------------------------------------------------
 
 
-def _judge_container(pod, container, node, sisters, source):
+def _judge_container(pod, container, node, sisters, source, budgets):
     """The findings of one container over its attempts, and the facts of the attempt that gave the trigger."""
     runs = []
     for attempt in container.get("attempts") or []:
         if container.get("role") != "main" and not _ended_badly(attempt):
             continue
-        facts = Facts(pod, container, attempt, node, sisters, source)
+        budget = budgets.get(attempt.get("index"))
+        facts = Facts(pod, container, attempt, node, sisters, source, budget)
         judged = judge(facts)
         if judged:
             runs.append((facts, judged))
@@ -168,6 +196,7 @@ def _finding(facts, judged):
     """A documents.finding of a judged thing: verdict, advice with commands, and what would settle it."""
     verdict, pod, container = judged.verdict, facts.pod, facts.container
     advice = ADVICE[verdict.cause](facts, judged)
+    recommend, rejected = budgeted.recomputed(facts.budget, verdict.cause, advice.recommend, advice.rejected)
     # What never started fails alike each time.
     started = verdict.cause != "start_error"
     unseen = unseen_words(facts) if judged.role == "trigger" and started else None
@@ -191,10 +220,10 @@ def _finding(facts, judged):
         runbook=advice.runbook,
         recommend=[
             dict(_with_gpus(facts, item), command=command_for(item, pod, container))
-            for item in advice.recommend
+            for item in recommend
             if not in_force(facts, item)
         ],
-        rejected=[item for item in advice.rejected if not _is_companion(item, advice.recommend)],
+        rejected=[item for item in rejected if not _is_companion(item, recommend)],
         would_settle=[] if confidence == "certain" else _unique(settle),
         check=checks(pod, container, judged.proofs, facts.source, facts.attempt.get("index")),
     )
@@ -397,13 +426,29 @@ def is_memory(item):
     return NATURE[cause].is_memory
 
 
+def _settings_words(risks):
+    return f"{len(risks)} setting{'s' if len(risks) > 1 else ''}"
+
+
+def _of_a_manifest(pod):
+    """What is said of a pod that doesn't exist yet: no command can show or change it."""
+    findings = [
+        dict(item, check=[], recommend=[dict(each, command=None) for each in item["recommend"]])
+        for item in pod["findings"]
+    ]
+    risks = (
+        f"{_settings_words(findings)} could cause a failure." if findings else "No rule speaks against it."
+    )
+    return dict(pod, findings=findings, verdict=dict(pod["verdict"], sentence=risks))
+
+
 def _verdict(trigger, findings, pod, collected_at):
     risks = [item for item in findings if item["role"] == "risk"]
     if trigger is None:
         starting = unready.starting_words(pod, collected_at)
         sentence = "Nothing failed in what could be read" + (f", but {starting}." if starting else ".")
         if risks:
-            sentence += f" {len(risks)} setting{'s' if len(risks) > 1 else ''} could still cause a failure."
+            sentence += f" {_settings_words(risks)} could still cause a failure."
         return {
             "is_memory": False,
             "memory": "none",

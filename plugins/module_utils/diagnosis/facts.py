@@ -152,12 +152,14 @@ def _without_stragglers(phases):
 class Facts:
     """The facts of one attempt of one container.
 
-    ``source``: where the evidence came from (a path, for a bundle), or None; ``lines``: the kept log lines in order (dicts
+    ``source``: where the evidence came from (a path, for a bundle), or None; ``budget``: the attempt's entry of the memory
+    budget, or None; ``lines``: the kept log lines in order (dicts
     of documents.line); ``matches``: list of ``(line, Match)`` with the strongest catalogue row of each line that has one.
     """
 
-    def __init__(self, pod, container, attempt, node=None, sisters=(), source=None):
+    def __init__(self, pod, container, attempt, node=None, sisters=(), source=None, budget=None):
         self.pod = pod
+        self.budget = budget
         self.container = container
         self.attempt = attempt
         self.node = node or {}
