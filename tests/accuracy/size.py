@@ -43,6 +43,9 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.budget imp
     budget,
     graphs_subtracted,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.known_models import (  # noqa: E402
+    known_model,
+)
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.quantization import (  # noqa: E402
     family,
     quantization_plan,
@@ -212,10 +215,36 @@ def _config(report, configs):
             if path:
                 return json.loads(path.read_text(encoding="utf-8")), []
     arch = report.get("arch")
+    for known in filter(None, map(known_model, _spellings(report.get("config_id"), report.get("model")))):
+        if _same_layers(known["config"], arch):
+            return known["config"], [
+                f"no config.json: that of {known['name']} is taken",
+                *known["assumptions"],
+            ]
     if isinstance(arch, dict) and arch.get("num_hidden_layers"):
         listed = listed_arch.config(arch, report.get("config_id"), report.get("model"))
         return listed, [_LISTED]
     return None, [UNKNOWN_MODEL]
+
+
+def _spellings(*names):
+    """What may be a repository's name in the words that a report uses for a model: ``x-8B NVFP4 (by y)``."""
+    for name in names:
+        if isinstance(name, str) and name:
+            bare = re.sub(r"\(.*?\)", "", name).strip()
+            yield from dict.fromkeys((name, re.sub(r"\s+", "-", bare), bare.split(" ")[0]))
+
+
+def _same_layers(config, arch):
+    """Whether a config has the layers and the width that the report lists, where it lists them."""
+    if not isinstance(arch, dict):
+        return True
+    mine = architecture(config)
+    layers = sum(run["count"] for run in mine["layers"])
+    return arch.get("num_hidden_layers") in (None, layers) and arch.get("hidden_size") in (
+        None,
+        mine["hidden_size"],
+    )
 
 
 def _config_file(name, folders):
