@@ -76,6 +76,7 @@ def test_a_bundle_is_shown_and_saved(tmp_path):
     assert "\n        llm/qwen3-32b-0: kv_max_len (certain)\n" in done.stdout
     assert "lower --max-model-len to 18224" in done.stdout
     assert sorted(path.name for path in out.iterdir()) == [
+        "budget.json",
         "diagnosis.json",
         "evidence.json",
         "report.md",
@@ -92,6 +93,7 @@ def test_a_bundle_is_shown_and_saved(tmp_path):
     )
     assert again.returncode == 0, again.stdout
     assert sorted(path.name for path in (out / "again").iterdir()) == [
+        "budget.json",
         "diagnosis.json",
         "evidence.json",
     ]
@@ -394,7 +396,7 @@ def test_no_secret_is_shown_or_saved(leaky, tmp_path):
     assert done.returncode == 0, done.stdout
     assert "gpu_weights_oom" in done.stdout
     written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "report").iterdir()}
-    assert len(written) == 3
+    assert len(written) == 4
     for where, text in {"stdout": done.stdout, **written}.items():
         for name, secret in SECRETS.items():
             assert secret not in text, f"{name} in {where}"
