@@ -4,14 +4,18 @@
 
 ``python tests/benchmarks/size.py [ROUNDS]``: the three in turn, after one round that isn't counted; prints the medians. A
 fit search is all that the filter asks for a start that doesn't fit: what fits at most, which changes help, which GPUs do.
-A budget must stay below 5 ms, a fit search below 50 ms.
+A budget must stay below 5 ms, a fit search below 50 ms. Beside them a playbook's task that computes a budget with its
+search, as a multiple of a task that says something: what Ansible adds to each.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -88,6 +92,46 @@ def one_round(config, ranks):
     )
 
 
+# Ten tasks each, so that what starting ansible-playbook varies by doesn't drown them.
+_TASKS = 10
+PLAY = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+"""
+TASK = """
+    - ansible.builtin.debug:
+        msg: "{{ %s }}"
+"""
+FILTER = "model | vllm_runbook.oom.memory_budget(gpu='H100 80GB', version='0.26.0') | length"
+
+
+def seconds_of_playbooks(rounds):
+    """Medians of a playbook of one plain task, of one with ten more, and of one with ten budgets more."""
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    model = {"schema": "vllm_runbook.oom/model/v1", "name": "a/model", "config": LLAMA_70B}
+    plain = TASK % "1"
+    bodies = (plain, plain * (_TASKS + 1), plain + TASK % FILTER * _TASKS)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "vars.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+        commands = []
+        for number, body in enumerate(bodies):
+            path = Path(folder) / f"{number}.yml"
+            path.write_text(PLAY + body, encoding="utf-8")
+            commands.append([program, str(path), "-e", f"@{folder}/vars.json"])
+        environment = dict(os.environ, LC_ALL="C.UTF-8", ANSIBLE_LOCAL_TEMP=folder)
+        runs = []
+        for _round in range(rounds):
+            row = []
+            for command in commands:
+                start = time.perf_counter()
+                subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+                row.append(time.perf_counter() - start)
+            runs.append(row)
+    return [statistics.median(column) for column in zip(*runs, strict=True)]
+
+
 def main(rounds=7):
     runs = [[one_round(config, ranks) for _name, config, ranks in MODELS] for _round in range(rounds + 1)][1:]
     print(f"sizing, medians of {rounds} rounds in turn (ratio: to json.loads of the same config.json)")
@@ -95,6 +139,11 @@ def main(rounds=7):
         parse, one, whole = (statistics.median(column) for column in zip(*rows, strict=True))
         print(f"  {name:<15} budget     {one:7.2f} ms  ratio {one / parse:7.0f}  (target: below 5 ms)")
         print(f"  {'':<15} fit search {whole:7.2f} ms  ratio {whole / parse:7.0f}  (target: below 50 ms)")
+    empty, plain, sized = seconds_of_playbooks(min(rounds, 3))
+    each, mine = (plain - empty) * 1000 / _TASKS, (sized - empty) * 1000 / _TASKS
+    print(
+        f"  a filter task   {mine:7.0f} ms  ratio {mine / each:7.1f}  (to a task that says something, {each:.0f} ms)"
+    )
 
 
 if __name__ == "__main__":
