@@ -441,7 +441,15 @@ def event(
 
 
 def node(**more):
-    """One node of the evidence. gpu.unified: GPU and host share one memory (GB10, Jetson, APU)."""
+    """One node of the evidence. gpu.unified: GPU and host share one memory (GB10, Jetson, APU).
+
+    What only the node itself tells (``gpu_node_info``), sizes in bytes: driver: ``{version, cuda, error}``; gpus: as nvidia-smi has
+    them; processes: ``[{gpu, pid, name, type, used, gi, ci, cgroup, pod_uid, container_id, started_at, command}]``; topology:
+    ``{links, affinity, nics, nvlinks}``; kernel_oom: ``[{time, text}]``, lines of OOM reports; xids: ``[{time, code, bus_id, pid,
+    text}]``; nvrm: ``[{time, text}]``; cgroups: counters by container id; limits: ``[{pid, memlock, nofile, stack}]``, pid 0: the
+    reader; memory: ``{total, available, swap_total, swap_free, hugepages_total, hugepages_free, hugepage_size}``; shm: ``{size, used}``;
+    cpu: ``{count, numa, governor}``; services: ``{fabric_manager, persistenced, mps}``; nccl: ``{variables, file, from}``.
+    """
     return dict(
         {
             "allocatable": {},
@@ -456,10 +464,19 @@ def node(**more):
                 "unified": None,
                 "labels": {},
             },
-            "kernel_oom": [],
+            "driver": {},
             "gpus": [],
             "processes": [],
+            "topology": {},
+            "kernel_oom": [],
             "xids": [],
+            "nvrm": [],
+            "cgroups": {},
+            "limits": [],
+            "memory": {},
+            "shm": {},
+            "cpu": {},
+            "services": {},
             "nccl": {},
             "kubelet": {},
         },
