@@ -83,7 +83,7 @@ def budget(arch, gpu, settings, version=None, measured=None, known=None):
       other process is counted;
     - ranks: ``{count, shown: the stage that segments are of, stages: [{weights, activation_peak, kv_available}]}``,
       modelled but for the KV memory;
-    - available_kv: of the stage with the least room, which decides the number of blocks;
+    - available_kv: what decides the number of blocks: the least room of all stages, in bytes of the layers of the stage that keeps most;
     - settings: ``{NAME: value}`` of those that count most, as used (set or the version's default);
     - outside: what stays on the card beside what the budget holds, of the stage shown: ``{bytes, graphs, margin,
       error_bytes}``, graphs: those that no budget counts, margin: bytes less graphs (below 0: an out-of-memory error at
@@ -392,7 +392,11 @@ class _Budget:
         segments.append(kv_segment)
         cache = self._cache()
         rooms = self._rooms(kv_segment, [total - sums[stage] for total in sums])
-        available = None if kv_segment["bytes"] is None else min(rooms)
+        available = None
+        if kv_segment["bytes"] is not None:
+            # The fewest blocks of all stages, each in its own layers' bytes; a stage without KV layers has none.
+            shares = [cache.share_of_stage(number) for number in range(self.pp)]
+            available = min(int(room / share) for room, share in zip(rooms, shares) if share)
         override = self._whole("num_gpu_blocks_override", None)
         report = None if available is None else cache.report(max(0, available), self.length, override)
         for text in cache.assumptions:

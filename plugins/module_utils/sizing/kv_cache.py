@@ -251,6 +251,14 @@ class KvCache:
             return group.page * share // len(group.layers)
         return max(group.spec.page * max(self._layers_on_stage(group)) for group in groups)
 
+    def share_of_stage(self, stage):
+        """Bytes of a block on a pipeline stage, as a share of those on the stage that keeps most of it (0-1)."""
+        if self.pp == 1 or not self.groups or self.groups[0].filled:
+            return 1.0
+        kept = [group.spec.page * self._layers_on_stage(group)[stage] for group in self.groups]
+        most = [group.spec.page * max(self._layers_on_stage(group)) for group in self.groups]
+        return max(kept) / max(most) if max(most) else 1.0
+
     def _bytes_per_token(self, groups):
         """Bytes of one more token while every layer grows: attention only, the padding of groups counted."""
         if not groups:

@@ -508,3 +508,14 @@ def test_what_a_search_knows_changes_nothing():
         alone = budget(ARCH, H100, settings, "0.19.0")
         assert budget(ARCH, H100, settings, "0.19.0", known=known) == alone
         assert budget(ARCH, H100, settings, "0.19.0", known=known) == alone
+
+
+def test_the_blocks_of_a_pipeline_are_those_of_the_stage_with_the_fewest():
+    arch = architecture(dict(LLAMA, num_hidden_layers=27))
+    gpu = {"total_bytes": 24 * GIB}
+    found = budget(arch, gpu, {"pipeline_parallel_size": 2, "max_model_len": 4096}, "0.11.0")
+    rooms = [stage["kv_available"] for stage in found["ranks"]["stages"]]
+    # A block of 16 tokens in each layer: 65536 bytes; the last stage samples and has one layer less.
+    blocks = [rooms[0] // (14 * 65536), rooms[1] // (13 * 65536)]
+    assert found["kv"]["num_blocks"] == pytest.approx(min(blocks), abs=1)
+    assert blocks[0] != blocks[1]

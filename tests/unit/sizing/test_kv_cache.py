@@ -9,7 +9,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sizing_samples import CONFIGS, load, shared
+from sizing_samples import CONFIGS, LLAMA, load, shared
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import architecture
@@ -442,3 +442,11 @@ def test_laws(name, version, tp, available, length):
     assert cache.need_bytes(length) <= cache.need_bytes(length + 1)
     json.dumps(cache.report(available, length))
     assert KvCache(load(name), tp=8, version=version).bytes_per_token <= cache.bytes_per_token
+
+
+def test_a_stage_with_fewer_layers_keeps_less_of_a_block():
+    # 27 layers in two stages: 14 and 13.
+    arch = architecture(dict(LLAMA, num_hidden_layers=27))
+    cache = KvCache(arch, pp=2, version="0.11.0")
+    assert [cache.share_of_stage(stage) for stage in (0, 1)] == [1.0, pytest.approx(13 / 14)]
+    assert KvCache(arch, version="0.11.0").share_of_stage(0) == 1.0
