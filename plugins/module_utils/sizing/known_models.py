@@ -31,8 +31,12 @@ _FILE = re.compile(r"(?:-\d{5}-of-\d{5})?\.(?:gguf|safetensors)$", re.IGNORECASE
 _REVISION = re.compile(r"[0-9a-f]{12,64}")
 # "s3://", and the drive of a Windows path.
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*://|[a-z]:(?=[\\/]))", re.IGNORECASE)
+# What the tuned model of a family is called, where only that one is published.
+_TUNED = ("-instruct", "-chat", "-it")
 # Owners whose FP8 checkpoints have a scale for each block of 128 x 128, not for each tensor.
 _FP8_BLOCKS = ("qwen", "deepseek-ai", "zai-org", "minimaxai", "moonshotai")
+# Owners whose "-AWQ-4bit" is compressed-tensors in groups of 32, as reports from them have it.
+_AWQ_IN_32 = ("cyankiwi",)
 
 
 def _integers(bits, group=128, **more):
@@ -144,19 +148,32 @@ def _repositories(names):
 
 @cache
 def _index():
-    """{key of a name: (repository id, source, config)}."""
+    """{_key of a name: (repository id, source, config)}."""
     index: dict[str, tuple] = {}
     for row in _rows():
         index.setdefault(_key(row[0].rsplit("/", 1)[-1]), row)
     return index
 
 
-def _key(part):
-    """A name as the table compares it: case, underscores and Meta's own prefix don't matter."""
+def _plain(part):
+    """A name without what its two repositories at Meta and Transformers' conversion differ in."""
     key = part.lower().replace("_", "-")
     if key.startswith("meta-llama-"):
         key = key[len("meta-") :]
     return key[: -len("-hf")] if key.endswith("-hf") else key
+
+
+def _key(part):
+    """A name as the table compares it: ``_plain``, and Llama's generation in one spelling (llama3.1, Llama-3_1)."""
+    key = re.sub(r"^(?:meta-)?llama-?(?=\d)", "llama-", _plain(part))
+    return re.sub(r"^(llama-\d)-(?=\d-)", r"\1.", key)
+
+
+def _row(key):
+    """The row of a key, or else the only one of its tuned model: ``Llama-3.3-70B`` is published as ``-Instruct``."""
+    index = _index()
+    tuned = [index[key + suffix] for suffix in _TUNED if key + suffix in index]
+    return index.get(key) or (tuned[0] if len(tuned) == 1 else None)
 
 
 def _parts(name):
@@ -194,9 +211,8 @@ def _without_tag(text):
 
 
 def _named(owner, part):
-    index = _index()
     key = _key(part)
-    row = index.get(key)
+    row = _row(key)
     key = _AGAIN.sub("", key)
     said: list[str] = []
     while row is None:
@@ -206,14 +222,17 @@ def _named(owner, part):
         said.insert(0, suffix.group()[1:])
         # "-Instruct-hf-AWQ": what Transformers' conversion added may stand before the suffix.
         key = _key(key[: suffix.start()])
-        row = index.get(key)
+        row = _row(key)
     repository, source, config = row
     config = deepcopy(config)
     assumptions: list[str] = []
     if said and not _requantize(config, repository, part, owner, said, assumptions):
         return None
-    if not said and owner and owner.lower() != repository.split("/")[0].lower():
+    its_owner, _slash, its_name = repository.partition("/")
+    if not said and owner and owner.lower() != its_owner.lower():
         assumptions.append(f"{owner}/{part} is taken for a copy of {repository}")
+    elif not said and _plain(part) != _plain(its_name):
+        assumptions.append(f"{part} is taken for {repository}")
     return {"name": repository, "config": config, "source": source, "assumptions": assumptions}
 
 
@@ -235,6 +254,11 @@ def _requantize(config, repository, part, owner, said, assumptions):
             assumptions.append(f"{part} is taken for {repository}, by its name")
             return "quantization_config" in config
         called, quantization = fitting[1:]
+    if quantization.get("quant_method") == "awq" and owner.lower() in _AWQ_IN_32:
+        called, quantization = (
+            "INT4 in groups of 32",
+            _packed(4, "int", strategy="group", group_size=32),
+        )
     if quantization.get("quant_method") == "fp8" and ("block" in parts or owner.lower() in _FP8_BLOCKS):
         quantization = dict(quantization, weight_block_size=[128, 128])
     _set_quantization(config, deepcopy(quantization))

@@ -17,24 +17,47 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.known_mode
     known_names,
     nearest_models,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_pages import cache_dtype
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.model_fields import sized_config
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.model_names import (
     parameters_in_billions,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.quantization import quantization_plan
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts, weights
 
 # Billions of parameters by the model cards (or the Hub's count) of those whose name rounds them or has none.
 COUNTS = (
     (r"salamandra-2b", 2.25),
     (r"salamandra-7b", 7.77),
-    (r"(Llama-2|CodeLlama)-7b", 6.74),
+    (r"(Llama-2|CodeLlama|lmsys/vicuna)-7b", 6.74),
     (r"Llama-3\.2-1B", 1.24),
     (r"Llama-3\.2-3B", 3.21),
     (r"Falcon3-1B", 1.67),
     (r"Falcon3-3B", 3.23),
     (r"Falcon3-7B", 7.46),
     (r"Falcon3-10B", 10.3),
-    (r"mistralai/(Mistral|mathstral)-7B|unsloth/Mistral-7B", 7.25),
+    (r"mistralai/(Mistral|mathstral)-7B|unsloth/Mistral-7B|zephyr-7b-beta", 7.25),
+    (r"Mistral-Small-Instruct-2409", 22.2),
+    (r"Devstral-Small-25", 23.6),
+    (r"pixtral-12b|Pixtral-12B", 12.7),
+    (r"command-r7b", 8.03),
+    (r"ERNIE-4\.5-21B", 21.8),
+    (r"Falcon-H1-3B", 3.15),
+    (r"Falcon-H1-7B", 7.59),
+    (r"falcon-mamba-7b", 7.27),
+    (r"granite-4\.0-h-1b", 1.5),
+    (r"granite-4\.0-h-tiny", 7.0),
+    (r"granite-4\.0-h-small", 32.0),
+    (r"Hunyuan-A13B", 80.0),
+    (r"Llama-3\.2-11B-Vision", 10.6),
+    (r"Llama-3\.2-90B-Vision", 88.8),
+    (r"MiniCPM-V-2_6", 8.1),
+    (r"nomic-embed-text", 0.137),
+    (r"Qwen1\.5-7B", 7.72),
+    # The thinker, which vLLM serves: 16.73 GiB measured on a GPU.
+    (r"Qwen2\.5-Omni-7B", 8.98),
+    # The thinker: 30.5 of the language model, 0.54 of the vision tower and 0.65 of the audio encoder.
+    (r"Qwen3-Omni-30B-A3B", 31.7),
     (r"R1-Distill-Qwen-1\.5B", 1.78),
     (r"R1-Distill-Qwen-7B", 7.61),
     (r"R1-Distill-Qwen-14B", 14.7),
@@ -51,7 +74,7 @@ COUNTS = (
     (r"whisper-large-v3-turbo$", 0.809),
     (r"chatglm3-6b", 6.24),
     (r"gpt-oss-(safeguard-)?20b", 20.9),
-    (r"granite-3\.[12]-2b", 2.53),
+    (r"granite-3\.[123]-2b", 2.53),
     (r"granite-3\.0-3b-a800m", 3.3),
     (r"granite-vision-3\.3-2b", 2.98),
     (r"internlm2(_5)?-(chat-)?7b", 7.74),
@@ -74,6 +97,7 @@ COUNTS = (
     (r"openai-community/gpt2$", 0.124),
     (r"Qwen2\.5-VL-3B", 3.75),
     (r"Qwen2\.5-VL-7B", 8.29),
+    (r"Qwen2\.5-VL-32B", 33.5),
     (r"Qwen3-VL-2B", 2.13),
     (r"Qwen3-VL-4B", 4.44),
     (r"Qwen3-VL-8B", 8.77),
@@ -135,11 +159,37 @@ def test_rows_are_distinct_and_have_no_field_that_isnt_read():
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
 def test_every_shared_config_has_its_row(path):
     name = path.stem.replace("__", "/")
-    given, known = json.loads(path.read_text()), known_model(name)["config"]
-    assert parameter_counts(architecture(known)) == parameter_counts(architecture(given))
-    if "ignore" not in json.dumps(known) and "exclude_modules" not in json.dumps(known):
-        # Those are quantized exactly as the shared ones say; the others list what the shared ones leave out.
-        assert weights(architecture(known), tp=2)["bytes"] == weights(architecture(given), tp=2)["bytes"]
+    given, known = architecture(json.loads(path.read_text())), architecture(known_model(name)["config"])
+    # A row may know the sizes of a tower which the shared config leaves out.
+    apart = ("quantization", "assumptions")
+    assert {key: value for key, value in known.items() if key not in apart} == {
+        key: value for key, value in given.items() if key not in apart
+    }
+    if given["quantization"] is None:
+        # What quantizes it, if anything does, stands beside the config.json.
+        return
+    assert cache_dtype("auto", known, 2) == cache_dtype("auto", given, 2)
+    planned, told = (quantization_plan(None, arch, None, []) for arch in (known, given))
+    if planned.ignored or planned.patterns:
+        # The shared configs leave out the lists of what isn't quantized.
+        assert not told.ignored | frozenset(told.patterns)
+        assert planned.name == told.name
+        assert planned.groups == told.groups
+        assert told.roles.items() <= planned.roles.items()
+    else:
+        assert planned == told
+        assert weights(known, tp=2)["bytes"] == weights(given, tp=2)["bytes"]
+
+
+def test_what_nvidia_quantizes_for_fp8_kv_keeps_its_keys_so():
+    names = [name for name in known_names() if re.match(r"nvidia/.*(NVFP4|FP8)", name)]
+    plain = [
+        name
+        for name in names
+        if cache_dtype("auto", architecture(known_model(name)["config"]), 2).name != "fp8"
+    ]
+    # Its config.json tells no scheme, and that is what vLLM reads.
+    assert plain == ["nvidia/Qwen3.6-35B-A3B-NVFP4"]
 
 
 # What is deployed -> (the repository of its row, quant_method or None).
@@ -177,10 +227,22 @@ FOUND = [
     ("amd/Llama-3.1-70B-Instruct-FP8-KV", "nvidia/Llama-3.1-70B-Instruct-FP8", "modelopt"),
     ("nvidia/DeepSeek-R1-FP4-v2", "deepseek-ai/DeepSeek-R1", "modelopt"),
     ("google/gemma-3-27b-it-qat-q4_0-unquantized", "google/gemma-3-27b-it", None),
+    ("cyankiwi/Qwen3-32B-AWQ-4bit", "Qwen/Qwen3-32B", "compressed-tensors"),
     # rows of their own
     ("Qwen/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-30B-A3B-FP8", "fp8"),
     ("openai/gpt-oss-120b", "openai/gpt-oss-120b", "mxfp4"),
     ("deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1-0528", "fp8"),
+    # published as a tuned model only
+    ("meta-llama/Llama-3.3-70B", "meta-llama/Llama-3.3-70B-Instruct", None),
+    ("Qwen/Qwen3-VL-32B", "Qwen/Qwen3-VL-32B-Instruct", None),
+    ("Qwen3-VL-30B-A3B-AWQ", "Qwen/Qwen3-VL-30B-A3B-Instruct", "awq"),
+    ("llava-1.5-7b", "llava-hf/llava-1.5-7b-hf", None),
+    # Llama's generation in other spellings
+    ("Llama3.1-8B-instruct", "meta-llama/Llama-3.1-8B-Instruct", None),
+    ("llama2-70b-chat", "meta-llama/Llama-2-70b-chat-hf", None),
+    ("meta-llama/Llama-3_3-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct", None),
+    ("meta-llama3-8b-instruct", "meta-llama/Meta-Llama-3-8B-Instruct", None),
+    ("/models/llama3.3-70b-fp8", "meta-llama/Llama-3.3-70B-Instruct", "fp8"),
     # paths and URIs
     ("/models/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct", None),
     ("/mnt/models/Meta-Llama-3.1-8B-Instruct/", "meta-llama/Llama-3.1-8B-Instruct", None),
@@ -216,7 +278,11 @@ def test_what_is_deployed_is_found(name, repository, method):
         "Qwen/Qwen2.5-6B-Instruct",
         "Qwen/Qwen4-8B",
         "meta-llama/Llama-3.1-9B",
-        "gradientai/Llama-3-8B-Instruct-Gradient-1048k",
+        "gradientai/Llama-3-8B-Instruct-262k",
+        "meta-llama/Llama-3.4-70B",
+        "meta-llama/Llama-33-70B",
+        "mistralai/Mistral-7B",
+        "Qwen/Qwen2.5-VL-14B",
         "Qwen/Qwen2.5-7B-Instruct-1M-long",
         "Qwen/Qwen3-8B-Coder",
         # changed by somebody: its vocabulary or layers may be others
@@ -278,6 +344,13 @@ def test_what_was_concluded_from_a_name_is_said():
         "unsloth/Qwen3-8B is taken for a copy of Qwen/Qwen3-8B"
     ]
     assert known_model("Qwen/Qwen3-8B")["assumptions"] == []
+    assert known_model("meta-llama/Llama-3.3-70B")["assumptions"] == [
+        "Llama-3.3-70B is taken for meta-llama/Llama-3.3-70B-Instruct"
+    ]
+    assert known_model("llama2-70b-chat")["assumptions"] == [
+        "llama2-70b-chat is taken for meta-llama/Llama-2-70b-chat-hf"
+    ]
+    assert known_model("meta-llama/Llama-2-70b-chat")["assumptions"] == []
 
 
 @pytest.mark.parametrize(
