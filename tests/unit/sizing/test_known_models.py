@@ -56,8 +56,6 @@ COUNTS = (
     (r"Qwen1\.5-7B", 7.72),
     # The thinker, which vLLM serves: 16.73 GiB measured on a GPU.
     (r"Qwen2\.5-Omni-7B", 8.98),
-    # The thinker: 30.5 of the language model, 0.54 of the vision tower and 0.65 of the audio encoder.
-    (r"Qwen3-Omni-30B-A3B", 31.7),
     (r"R1-Distill-Qwen-1\.5B", 1.78),
     (r"R1-Distill-Qwen-7B", 7.61),
     (r"R1-Distill-Qwen-14B", 14.7),
