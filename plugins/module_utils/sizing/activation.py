@@ -285,7 +285,8 @@ def _kept(arch, load):
     element, size = _element(arch, load), 0
     for mlp in (run["mlp"] for run in arch["layers"]):
         if mlp and mlp["kind"] == "moe":
-            size = max(size, _experts(mlp, arch["hidden_size"], load, element, _deep_gemm(arch, load)))
+            seen = mlp.get("latent") or arch["hidden_size"]
+            size = max(size, _experts(mlp, seen, load, element, _deep_gemm(arch, load)))
     if _sparse(arch) and load.max_model_len:
         size += _SPARSE_ROWS * load.max_model_len * _SPARSE_WIDTH * element
     if arch["encoders"] and load.encoder:

@@ -7,13 +7,17 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from ..engine.versions import in_range
 from .attention_kinds import attention_of_layers
 from .config_fields import first, integer, mapping, note, positive
 from .encoder_towers import encoder_towers
 from .mlp_kinds import mlp_of_layers
 
 # Sections that hold the language model of a model with several towers, outermost first.
-_TEXT_SECTIONS = ("thinker_config", "text_config", "llm_config", "language_config", "language_model")
+_TEXT_SECTIONS = (
+    *("thinker_config", "text_config", "llm_config", "language_config", "language_model"),
+    "transformer_layer_config",
+)
 _DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
 
 # Families whose embedding is tied unless the config says otherwise (their classes' default).
@@ -40,11 +44,14 @@ def architecture(config):
 
     Returns::
 
-        {model_type, architectures, hidden_size, vocab_size, max_position_embeddings, dtype,
+        {model_type, architectures, hidden_size, vocab_size, dtype,
+         max_position_embeddings: the longest context as vLLM derives it, rotary scaling counted,
+         trained_length: of models with LongRoPE the length below it, or None,
          tied: whether lm_head is the embedding,
          layers: [{count, attention, mlp}],    # runs of equal layers, in order
          encoders: [{kind, parameters, layers, hidden_size, intermediate_size, projector, split}],
          draft: {kind, layers, attention, mlp} or None,       # in-checkpoint MTP modules
+         head: {kind: eagle|eagle3, inputs: width, vocabulary} or None,   # of a draft head: what it is fed with
          embeddings_per_layer: width or None,                 # Gemma 3n and 4
          rope: [{positions, width}],                          # tables of cosines, one per kind of layer
          pooling: True for models without lm_head,
@@ -61,9 +68,11 @@ def architecture(config):
     - mamba1, mamba2, gated_delta_net, kda, lightning, short_conv: the sizes of their state and projections;
       state_dtype (bytes) where the config fixes it.
     - parallel: a list ``branches`` of the above that run side by side (Falcon-H1).
+    - linear: one matrix in place of attention; keeps nothing.
 
     mlp: ``None`` or ``{kind: dense, width, gated, bias}`` or ``{kind: moe, experts, width, active, gated, bias,
-    shared: width, dense: width}`` (dense: an MLP beside the experts, Gemma 4). Sizes in elements; nothing is rounded.
+    shared: width, dense: width, latent: width}`` (dense: an MLP beside the experts, Gemma 4; latent: the routed experts
+    work in that width, between two projections, Nemotron 3). Sizes in elements; nothing is rounded.
 
     A family that isn't known is read by its fields as a GQA transformer; each such step is a sentence in
     ``assumptions``. Raises ConfigError when there is no layer count or no hidden size.
@@ -97,7 +106,8 @@ def architecture(config):
         "architectures": architectures,
         "hidden_size": hidden,
         "vocab_size": vocabulary,
-        "max_position_embeddings": _max_positions(text, config),
+        "max_position_embeddings": _longest(text, config, model_type, assumptions),
+        "trained_length": _trained_length(text),
         "dtype": _dtype(config, text),
         "tied": _tied(config, text, model_type),
         "layers": _runs(attentions, mlps),
@@ -105,6 +115,7 @@ def architecture(config):
             mapping(config, "thinker_config") or config, outer_type, architectures, hidden, assumptions
         ),
         "draft": _draft(text, model_type, attentions, mlps),
+        "head": _head(config, text, architectures, layers, hidden, vocabulary),
         "embeddings_per_layer": integer(text, "hidden_size_per_layer_input") or None,
         "rope": _rope_tables(text, outer_type, attentions),
         "pooling": _is_pooling(architectures),
@@ -163,12 +174,64 @@ def _layer_count(text):
     return None
 
 
-def _max_positions(text, config):
-    keys = (
-        *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length"),
-        *("n_ctx", "model_max_length", "max_target_positions"),
-    )
-    return positive(text, *keys) or positive(config, *keys)
+# Where vLLM looks for the longest context (its _get_and_verify_max_len); the smallest counts.
+_LENGTHS = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
+    *("max_target_positions", "max_sequence_length", "max_seq_length", "seq_len"),
+)
+# Families whose config class has none of these fields: vLLM takes 2048 then.
+_NO_LENGTH = ("mamba", "mamba2", "falcon_mamba", "bloom")
+_LENGTH_OF_NONE = 2048
+# Rotary scaling that max_position_embeddings already counts.
+_COUNTED = ("su", "longrope", "llama3")
+
+
+def default_length(arch, version=None):
+    """The ``max_model_len`` that vLLM takes when none is given, or None where the config names no length.
+
+    The longest context; for LongRoPE from 0.11.1 on the trained length (vLLM pull request 27431).
+    """
+    if arch["trained_length"] and in_range(version, "0.11.1") is not False:
+        return arch["trained_length"]
+    return arch["max_position_embeddings"]
+
+
+def _longest(text, config, model_type, assumptions):
+    """The longest context: the config's smallest length, times the factor of a rotary scaling that isn't in it."""
+    # Cohere's models name a larger one apart, which wins.
+    longest = positive(text, "model_max_length") or _shortest(text) or _shortest(config)
+    if not longest and model_type in _NO_LENGTH:
+        note(assumptions, f"the config names no longest context: vLLM takes {_LENGTH_OF_NONE}")
+        longest = _LENGTH_OF_NONE
+    if not longest or "gemma3" in model_type:
+        return longest
+    factor = 1.0
+    for scaling in _rotary_scalings(text):
+        kind = scaling.get("rope_type") or scaling.get("type") or "default"
+        if kind in _COUNTED:
+            continue
+        given = scaling.get("factor")
+        if isinstance(given, (int, float)) and not isinstance(given, bool) and given > 0:
+            factor = given
+        if kind == "yarn":
+            longest = positive(scaling, "original_max_position_embeddings") or longest
+    return int(longest * factor)
+
+
+def _shortest(section):
+    return min((length for length in (positive(section, key) for key in _LENGTHS) if length), default=None)
+
+
+def _rotary_scalings(text):
+    """The objects that describe a rotary scaling: one, or one for each kind of layer."""
+    scaling = mapping(text, "rope_scaling") or mapping(text, "rope_parameters")
+    nested = [mapping(scaling, key) for key in scaling if mapping(scaling, key)]
+    return nested or [scaling]
+
+
+def _trained_length(text):
+    kinds = [scaling.get("rope_type") or scaling.get("type") for scaling in _rotary_scalings(text)]
+    return positive(text, "original_max_position_embeddings") if {"longrope", "su"} & {*kinds} else None
 
 
 def _dtype(config, text):
@@ -219,6 +282,23 @@ def _draft(text, model_type, attentions, mlps):
     if attention["kind"] == "compressed":
         attention = dict(attention, ratio=0, indexer=None)
     return {"kind": "mtp", "layers": count, "attention": attention, "mlp": mlps[-1] or mlps[last]}
+
+
+# Hidden states of so many of the target's layers feed a draft head, side by side.
+_HEAD_INPUTS = {"eagle": 2, "eagle3": 3}
+
+
+def _head(config, text, architectures, layers, hidden, vocabulary):
+    """What a draft head (EAGLE) has beside its layers, or None for a model of its own."""
+    name = f"{' '.join(architectures)} {config.get('speculators_model_type') or ''}".lower()
+    drafted = positive(config, "draft_vocab_size") or positive(text, "draft_vocab_size")
+    if "eagle3" in name or drafted:
+        kind, width = "eagle3", positive(text, "target_hidden_size") or hidden
+    elif "eagle" in name:
+        kind, width = "eagle", hidden
+    else:
+        return None
+    return {"kind": kind, "inputs": _HEAD_INPUTS[kind] * width, "vocabulary": drafted or vocabulary}
 
 
 def _rope_tables(text, outer_type, attentions):

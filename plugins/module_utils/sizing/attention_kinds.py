@@ -153,8 +153,10 @@ def _attention(text, model_type, index, kind, hidden, assumptions):
     if kind == "none":
         return None
     block = _block_config(text, index)
-    if block is not None and (block.get("no_op") or block.get("replace_with_linear")):
+    if block is not None and block.get("no_op"):
         return None
+    if block is not None and block.get("replace_with_linear"):
+        return {"kind": "linear"}
     if kind in _STATES:
         return state_layer(text, model_type, kind, hidden, assumptions)
     if kind == "compressed":
@@ -190,6 +192,7 @@ def _latent(text, index):
         "qk_nope": integer(text, "qk_nope_head_dim") or 0,
         "qk_rope": integer(text, "qk_rope_head_dim"),
         "v_head": integer(text, "v_head_dim") or integer(text, "qk_nope_head_dim") or 0,
+        "gate": bool(text.get("mla_use_output_gate")),
         "indexer": None,
     }
     if positive(text, "index_n_heads") and positive(text, "index_head_dim"):

@@ -13,10 +13,10 @@ from ..engine.defaults import default_of, default_runner_is_v2, engine_generatio
 from ..engine.versions import in_range, parse_version
 from ..quantities import GIB
 from .activation import Load, activation_peak, graph_memory, non_torch
-from .architecture import layer_list
+from .architecture import default_length, layer_list
 from .config_fields import note
 from .kv_cache import KvCache
-from .weights import encoder_split, lora_bytes, parallel_error, weights
+from .weights import draft_bytes, encoder_split, lora_bytes, parallel_error, weights
 
 # Beyond this share a measured and a modelled number contradict each other.
 CONTRADICTION = 0.05
@@ -135,7 +135,7 @@ class _Budget:
         self.tp = self._whole("tensor_parallel_size", 1)
         self.pp = self._whole("pipeline_parallel_size", 1)
         self.dp = self._whole("data_parallel_size", 1)
-        self.length = self._whole("max_model_len", None) or arch["max_position_embeddings"]
+        self.length = self._whole("max_model_len", None) or default_length(arch, self.version)
         self.total = self._bytes("total")
         self.free = self._bytes("free")
         self.utilization = self._utilization()
@@ -279,11 +279,25 @@ class _Budget:
         size = 0
         if setting("enable_lora"):
             size += self._once(
-                lora_bytes, self.arch, self.tp, setting("max_loras") or 1, setting("max_lora_rank") or 16
+                lora_bytes,
+                self.arch,
+                self.tp,
+                setting("max_loras") or 1,
+                setting("max_lora_rank") or 16,
+                fully_sharded=bool(setting("fully_sharded_loras")),
+                version=self.version,
+                expert_parallel=self.load.expert_parallel,
             )
         if setting("draft"):
-            drafted = self._once(weights, setting("draft"), dtype=setting("dtype"), version=self.version)
-            size += drafted["bytes"]
+            size += self._once(
+                draft_bytes,
+                setting("draft"),
+                self.arch,
+                self.tp,
+                self.pp,
+                dtype=setting("dtype"),
+                version=self.version,
+            )
         return size - self._offloaded(result["parts"]), result
 
     def _offloaded(self, parts):

@@ -26,7 +26,7 @@ _PLAIN = (
     ),
     *("whisper", "bert", "roberta", "xlm-roberta", "persimmon", "stablelm_alpha"),
 )
-_GATED_ANYWAY = ("phi3", "phi4", "phimoe", "falcon_h1", "falcon3", "falcon_mamba")
+_GATED_ANYWAY = ("phi3", "phi4", "phimoe", "falcon_h1", "falcon3", "falcon_mamba", "nemotron-nas")
 _BIAS = ("gpt2", "gpt_neox", "opt", "bloom", "gpt_oss", "starcoder2", "phi", "gpt_bigcode", "bert", "roberta")
 
 
@@ -48,10 +48,22 @@ def mlp_of_layers(text, model_type, layers, hidden, assumptions):
     return result
 
 
-def _has_mlp(text, model_type, index):
+def _mixer(text, index):
+    """What a layer with one mixer alone is (Nemotron-H): a letter of its pattern, E for experts and - for an MLP, or None."""
     pattern = text.get("hybrid_override_pattern")
     if isinstance(pattern, str) and index < len(pattern):
-        return pattern[index] in "E-"
+        return pattern[index]
+    # Later configs spell the letters out; where no layer is an MLP alone, each has one beside its mixer.
+    names = sequence(text, "layers_block_type")
+    if index < len(names) and ("moe" in names or "mlp" in names):
+        return {"moe": "E", "mlp": "-"}.get(names[index], "*")
+    return None
+
+
+def _has_mlp(text, model_type, index):
+    mixer = _mixer(text, index)
+    if mixer:
+        return mixer in "E-"
     blocks = text.get("block_configs")
     if isinstance(blocks, list) and index < len(blocks) and isinstance(blocks[index], dict):
         return not (blocks[index].get("ffn") or {}).get("no_op")
@@ -59,9 +71,9 @@ def _has_mlp(text, model_type, index):
 
 
 def _is_moe(text, model_type, index):
-    pattern = text.get("hybrid_override_pattern")
-    if isinstance(pattern, str) and index < len(pattern):
-        return pattern[index] == "E"
+    mixer = _mixer(text, index)
+    if mixer:
+        return mixer == "E"
     if index < (integer(text, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index") or 0):
         return False
     for key in ("mlp_only_layers", "dense_layers"):
@@ -106,6 +118,7 @@ def _moe(text, model_type, experts, hidden, assumptions):
         "shared": _shared_width(text, model_type, width),
         "shared_gate": model_type.startswith(("qwen2_moe", "qwen3_next", "qwen3_5")),
         "dense": None,
+        "latent": positive(text, "moe_latent_size", "routed_expert_hidden_size"),
     }
     if text.get("enable_moe_block"):
         item["dense"] = positive(text, "intermediate_size")

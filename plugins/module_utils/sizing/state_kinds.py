@@ -89,6 +89,7 @@ def _kda(text):
         "heads": positive(linear, "num_heads") or positive(text, "num_attention_heads") or 1,
         "head_size": positive(linear, "head_dim") or 128,
         "conv_kernel": positive(linear, "short_conv_kernel_size") or 4,
+        "full_gate": bool(linear.get("use_full_rank_gate")),
         "state_dtype": 4,
     }
 
@@ -99,7 +100,8 @@ def _lightning(text, hidden):
         "kind": "lightning",
         "heads": heads,
         "head_size": positive(text, "head_dim") or hidden // heads,
-        "state_dtype": 4,
+        # V1 keeps it in the model's dtype (only V0's own cache manager took 32 bits).
+        "state_dtype": None,
     }
 
 

@@ -132,6 +132,8 @@ def _latent(item, hidden, tp):
             _matrix("attention", "self_attn.kv_a_proj_with_mqa", latent, hidden),
         ]
     unpacked = heads * (item["qk_nope"] + item["v_head"])
+    if item.get("gate"):
+        tensors.append(_matrix("attention", "self_attn.g_proj", heads * item["v_head"], hidden))
     tensors += [
         _matrix("attention", "self_attn.kv_b_proj", unpacked, item["kv_lora_rank"]),
         _matrix("attention", "self_attn.o_proj", hidden, heads * item["v_head"]),
@@ -205,10 +207,14 @@ def _kda(item, hidden, tp):
     width = _share(item["heads"] * item["head_size"], tp)
     size = item["head_size"]
     names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    # The decay goes through a low rank; the output gate too, unless it has the full one (Kimi-K3).
+    narrow = 1 if item["full_gate"] else 2
+    gate = [_matrix("state", "self_attn.g_proj", width, hidden)] if item["full_gate"] else []
     return [
         _matrix("state", names, 3 * width, hidden),
-        _matrix("state", "self_attn.f_a_proj", 2 * size, hidden),
-        _matrix("state", "self_attn.f_b_proj", 2 * width, size),
+        *gate,
+        _matrix("state", "self_attn.f_a_proj", narrow * size, hidden),
+        _matrix("state", "self_attn.f_b_proj", narrow * width, size),
         Tensor("attention", None, ("self_attn.b_proj",), _share(item["heads"], tp), hidden),
         Tensor("attention", None, ("self_attn.conv",), 3 * width, item["conv_kernel"]),
         _matrix("state", "self_attn.o_proj", hidden, width),
@@ -259,7 +265,13 @@ def _short_conv(item, hidden, tp):
     ]
 
 
+def _linear(item, hidden, tp):
+    """One matrix in place of attention (pruned Nemotron models)."""
+    return [_matrix("attention", "self_attn.linear_attn", hidden, hidden)]
+
+
 _BUILDERS = {
+    "linear": _linear,
     "mla": _latent,
     "compressed": _compressed,
     "gated_delta_net": _delta_net,
@@ -280,15 +292,23 @@ def mlp_tensors(item, hidden, split):
     width = _share(item["width"], split.moe_tp)
     active = item["active"] / item["experts"] * experts
     up = ("mlp.experts.gate_proj", "mlp.experts.up_proj") if item["gated"] else ("mlp.experts.up_proj",)
+    # The width that the experts see: a narrower one where the layer projects down before them and up after.
+    seen = item.get("latent") or hidden
     tensors = [
         Tensor("experts", None, ("mlp.gate",), item["experts"], hidden),
-        Tensor("experts", "expert", up, factor * width, hidden, experts, active),
-        Tensor("experts", "expert", ("mlp.experts.down_proj",), hidden, width, experts, active),
+        Tensor("experts", "expert", up, factor * width, seen, experts, active),
+        Tensor("experts", "expert", ("mlp.experts.down_proj",), seen, width, experts, active),
     ]
     if item.get("bias"):
         tensors.append(
-            Tensor("experts", None, ("mlp.experts.bias",), 1, factor * width + hidden, experts, active)
+            Tensor("experts", None, ("mlp.experts.bias",), 1, factor * width + seen, experts, active)
         )
+    if item.get("latent"):
+        # Whole on every rank.
+        tensors += [
+            Tensor("mlp", "mlp", ("mlp.fc1_latent_proj",), seen, hidden),
+            Tensor("mlp", "mlp", ("mlp.fc2_latent_proj",), hidden, seen),
+        ]
     if item.get("shared"):
         tensors += _dense("mlp.shared_experts", item, item["shared"], hidden, split.tp)
         if item.get("shared_gate"):

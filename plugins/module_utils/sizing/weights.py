@@ -13,7 +13,7 @@ from ..engine.versions import in_range
 from ..quantities import MIB
 from .architecture import dtype_bytes, layer_list
 from .quantization import NONE, Plan, matrix_bytes, quantization_plan, scheme_of
-from .tensors import Split, Tensor, layer_tensors
+from .tensors import Split, Tensor, kv_heads_of_rank, layer_tensors
 
 PARTS = ("embedding", "attention", "mlp", "experts", "norms", "lm_head", "encoder", "draft", "rope")
 
@@ -174,30 +174,88 @@ def _ends(arch, tp, first, last, padded=True):
             tensors.append(Tensor("embedding", None, ("embed_tokens_per_layer",), rows, width))
     if last:
         tensors.append(Tensor("norms", None, ("norm",), 1, hidden))
-        if not arch["tied"] and not arch["pooling"]:
+        if arch["head"]:
+            tensors += _head(arch, tp, step)
+        elif not arch["tied"] and not arch["pooling"]:
             tensors.append(Tensor("lm_head", "lm_head", ("lm_head",), rows, hidden))
     return tensors
 
 
-def lora_bytes(arch, tp=1, max_loras=1, max_lora_rank=16, element=2, fully_sharded=False):
+def _head(arch, tp, step):
+    """What joins a draft head to its target, and its own lm_head (EAGLE's first kind uses the target's)."""
+    head, hidden = arch["head"], arch["hidden_size"]
+    tensors = [Tensor("draft", None, ("fc",), hidden, head["inputs"])]
+    if head["kind"] == "eagle3":
+        # The first layer's queries, keys and values see the token's embedding beside the hidden state.
+        item = arch["layers"][0]["attention"]
+        queries = -(-item["heads"] // tp) * item["head_size"]
+        keys = kv_heads_of_rank(item["kv_heads"], tp) * (item["head_size"] + item["head_size_v"])
+        tensors += [
+            Tensor("norms", None, ("hidden_norm",), 1, hidden),
+            Tensor("draft", None, ("self_attn.qkv_proj",), queries + keys, hidden),
+        ]
+        rows = -(-head["vocabulary"] // step) * step // tp
+        tensors.append(Tensor("lm_head", "lm_head", ("lm_head",), rows, hidden))
+    return tensors
+
+
+# Models whose classes let adapters change embedding and head too (embedding_modules of vLLM's classes).
+_LORA_EMBEDDINGS = ("llama", "mistral", "mixtral", "granite")
+# Rows for tokens that an adapter adds, until 0.11; their own embeddings stand beside.
+_LORA_TOKENS = 256
+
+
+def lora_bytes(
+    arch,
+    tp=1,
+    max_loras=1,
+    max_lora_rank=16,
+    element=2,
+    fully_sharded=False,
+    version=None,
+    expert_parallel=False,
+):
     """Bytes of the LoRA slots on one rank: two narrow matrices beside each linear layer, for each slot.
 
-    Experts take none. A column-parallel layer replicates its first matrix, a row-parallel one its second, unless
-    fully sharded.
+    A column-parallel layer replicates its first matrix, a row-parallel one its second, unless fully sharded.
+    Experts take some from 0.11.1 on (vLLM pull request 21229), not with expert parallelism.
     """
+    experts = not expert_parallel and in_range(version, "0.11.1") is not False
     size = 0
     for run in arch["layers"]:
         for whole, mine in zip(_of_run(run, arch, Split()), _of_run(run, arch, Split(tp, tp))):
-            if mine.role not in ("attention", "mlp", "state") or mine.derived:
+            if not _takes_lora(mine, experts):
                 continue
-            fused = len(mine.names)
-            inner = mine.inner if mine.inner < whole.inner else whole.inner
-            if fully_sharded:
+            inner, out = mine.inner, mine.out
+            if fully_sharded and (whole.inner, whole.out) != (inner, out):
                 inner, out = -(-whole.inner // tp), -(-whole.out // tp)
-            else:
-                out = mine.out
-            size += run["count"] * (fused * inner + out)
-    return size * max_lora_rank * max_loras * element
+            size += run["count"] * mine.copies * (len(mine.names) * inner + out)
+    more = _LORA_TOKENS if in_range(version, None, "0.11") else 0
+    slot = size * max_lora_rank
+    if arch["model_type"] in _LORA_EMBEDDINGS:
+        # Whole on every rank.
+        rows = arch["vocab_size"] + more
+        slot += 2 * ((rows + arch["hidden_size"]) * max_lora_rank + more * arch["hidden_size"])
+    return slot * max_loras * element
+
+
+def _takes_lora(tensor, experts):
+    """Whether adapters may change it: linear layers, the router's too."""
+    if tensor.derived:
+        return False
+    roles = ("attention", "mlp", "state", "expert") if experts else ("attention", "mlp", "state")
+    return tensor.role in roles or tensor.names == ("mlp.gate",)
+
+
+def draft_bytes(draft, arch, tp=1, pp=1, dtype=None, version=None):
+    """Bytes on one rank of the weights of a draft model of its own, which is split as the target ``arch`` is.
+
+    A draft head (EAGLE) takes the target's embedding where that has its size and the pipeline is one stage.
+    """
+    result = weights(draft, dtype=dtype, tp=tp, version=version)
+    same = all(draft[name] == arch[name] for name in ("vocab_size", "hidden_size"))
+    shared = draft["head"] and same and pp == 1
+    return result["bytes"] - (result["parts"]["embedding"] if shared else 0)
 
 
 class _Measure:

@@ -15,6 +15,7 @@ from sizing_samples import CONFIGS, shared
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architecture import (
     ConfigError,
     architecture,
+    default_length,
     layer_list,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_cache import KvCache
@@ -453,3 +454,287 @@ def test_odd_values_never_break_the_reader(fields):
     assert sum(run["count"] for run in arch["layers"]) == 8
     assert weights(arch, tp=2)["bytes"] > 0
     assert KvCache(arch, tp=2).report(1 << 30, 4096)["num_blocks"] >= 0
+
+
+# Pruned Nemotron models: a block is a (attention), n (none) or _ (neither), then its ffn_mult. Of the published configs.
+SUPER_49B = (
+    "a2.625 a5.25*5 n2.625*2 a5.25*3 n3.28125 a5.25*30 n1.3125 n2.625*2 n1.3125 n5.25 n1.3125 n2.625 n1.3125*3 a5.25 "
+    "n1.3125 n1*2 n1.3125 n1*3 n1.3125*2 n.5*2 n1*2 n.5*2 n1 n.5*2 a5.25*9"
+)
+ULTRA_253B = (
+    "a.4875 a.975 a1.4625*6 a1.95 _*4 a1.95*3 a4.875*2 _*6 a4.875*3 _*5 a4.875*3 a2.4375 _*3 a1.95*3 n1.95 a4.875 n4.875 "
+    "_*5 a4.875*4 _*5 a4.875*4 _*5 a4.875*4 _*5 a4.875*4 _*5 a4.875 a3.4125*3 _*2 a2.925 a2.4375*3 n2.4375*2 a2.4375 _ "
+    "n2.4375*7 a2.4375 _*5 a2.925 a4.875 n4.875 a4.875 _*8 n36.5625 _*8 n39 _*8 n31.40625 _*5 n27.5625 n1.95 a1.95 a2.4375 "
+    "_ a2.4375*2 a3.4125 a4.875*4 a2.4375"
+)
+
+
+def pruned(hidden, heads, group, blocks):
+    configs = []
+    for word in blocks.split():
+        block, _star, count = word.partition("*")
+        kind, multiple = block[0], float(block[1:] or 0)
+        configs += [
+            {
+                "attention": {"n_heads_in_group": group if kind == "a" else None, "no_op": kind != "a"},
+                "ffn": {"ffn_mult": multiple or None, "no_op": kind == "_"},
+            }
+        ] * int(count or 1)
+    return {
+        "model_type": "nemotron-nas",
+        "architectures": ["DeciLMForCausalLM"],
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_hidden_layers": len(configs),
+        "block_configs": configs,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "attentions", "billions"),
+    [
+        (pruned(8192, 64, 8, SUPER_49B), 80, 49, 49.9),
+        (pruned(16384, 128, 16, ULTRA_253B), 162, 64, 253.4),
+    ],
+)
+def test_pruned_nemotron_models(config, layers, attentions, billions):
+    arch = architecture(config)
+    total, active = parameter_counts(arch)
+    assert total / 1e9 == pytest.approx(billions, rel=0.002)
+    assert active < total
+    assert kinds(config) == {"full": attentions, None: layers - attentions}
+    assert KvCache(arch, version="0.19.0").bytes_per_token == attentions * 2 * 8 * 128 * 2
+
+
+def test_a_matrix_in_place_of_attention_keeps_nothing():
+    config = pruned(8192, 64, 8, "a5.25*4")
+    with_two = pruned(8192, 64, 8, "a5.25*4")
+    for index in (1, 2):
+        replaced = {"attention": {"replace_with_linear": True}, "ffn": config["block_configs"][0]["ffn"]}
+        with_two["block_configs"][index] = replaced
+    assert kinds(with_two) == {"full": 2, "linear": 2}
+    before, after = (parameter_counts(architecture(given))[0] for given in (config, with_two))
+    # Instead of queries, keys, values and output (2 + 2 / 8 squares): one square of the hidden size.
+    assert before - after == 2 * (2.25 - 1) * 8192**2
+    halves = [KvCache(architecture(given)).bytes_per_token for given in (config, with_two)]
+    assert halves[0] == 2 * halves[1]
+
+
+# The fields that Megatron-LM's launchers and model cards give of Nemotron 3.
+SUPER_120B = {
+    "model_type": "nemotron_h",
+    "architectures": ["NemotronHForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 88,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 131072,
+    "intermediate_size": 2688,
+    "mlp_hidden_act": "relu2",
+    "moe_intermediate_size": 2688,
+    "moe_latent_size": 1024,
+    "n_routed_experts": 512,
+    "num_experts_per_tok": 22,
+    "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 5376,
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+    "tie_word_embeddings": False,
+}
+ULTRA_550B = {
+    **{key: value for key, value in SUPER_120B.items() if key != "hybrid_override_pattern"},
+    "hidden_size": 8192,
+    "num_hidden_layers": None,
+    "num_attention_heads": 64,
+    "moe_intermediate_size": 5120,
+    "moe_latent_size": 2048,
+    "moe_shared_expert_intermediate_size": 10240,
+    "mamba_num_heads": 256,
+    # 12 attention layers, the rest Mamba and experts in turn.
+    "layers_block_type": [
+        *[
+            "mamba",
+            "moe",
+            "mamba",
+            "moe",
+            "mamba",
+            "moe",
+            "mamba",
+            "attention",
+            "moe",
+            "mamba",
+            "moe",
+            "mamba",
+        ],
+        *[
+            "moe",
+            "mamba",
+            "attention",
+            *["moe", "mamba"] * 4,
+            "attention",
+            *["moe", "mamba"] * 4,
+            "attention",
+        ],
+        *[*["moe", "mamba"] * 3, "attention", *["moe", "mamba"] * 4, "attention", *["moe", "mamba"] * 4],
+        *["attention", *["moe", "mamba"] * 3, "attention", *["moe", "mamba"] * 4, "attention"],
+        *[*["moe", "mamba"] * 4, "attention", *["moe", "mamba"] * 3, "attention", *["moe", "mamba"] * 4],
+        *["attention", *["moe", "mamba"] * 4, "moe"],
+    ],
+}
+KIMI_K3 = {
+    "model_type": "kimi_k3",
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "tie_word_embeddings": False,
+    "text_config": {
+        "model_type": "kimi_linear",
+        "hidden_size": 7168,
+        "num_hidden_layers": 93,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 96,
+        "vocab_size": 163840,
+        "max_position_embeddings": 1048576,
+        "intermediate_size": 33792,
+        "first_k_dense_replace": 1,
+        "num_experts": 896,
+        "num_experts_per_token": 16,
+        "num_shared_experts": 2,
+        "moe_intermediate_size": 3072,
+        "routed_expert_hidden_size": 3584,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "mla_use_output_gate": True,
+        "linear_attn_config": {
+            "kda_layers": [layer for layer in range(1, 93) if layer % 4],
+            "num_heads": 96,
+            "head_dim": 128,
+            "short_conv_kernel_size": 4,
+            "use_full_rank_gate": True,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "billions", "active"),
+    [
+        (SUPER_120B, {"mamba2": 40, "full": 8, None: 40}, 120.6, 12.2),
+        (ULTRA_550B, {"mamba2": 48, "full": 12, None: 48}, 550, 55),
+        (KIMI_K3, {"kda": 69, "mla": 24}, 2800, 104),
+    ],
+)
+def test_experts_that_work_in_a_narrower_width(config, layers, billions, active):
+    assert kinds(config) == layers
+    total, per_token = parameter_counts(architecture(config))
+    assert total / 1e9 == pytest.approx(billions, rel=0.01)
+    assert per_token / 1e9 == pytest.approx(active, rel=0.01)
+
+
+def test_projections_around_narrow_experts_are_whole_on_every_rank():
+    arch = architecture(SUPER_120B)
+    one, eight = weights(arch)["parts"]["mlp"], weights(arch, tp=8)["parts"]["mlp"]
+    projections, shared = (40 * 2 * 4096 * width * 2 for width in (1024, 5376))
+    assert one == pytest.approx(projections + shared, rel=0.01)
+    assert eight == pytest.approx(projections + shared / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        # The smallest of the fields counts; the one that Cohere's models name apart wins.
+        ({"max_position_embeddings": 8192, "seq_length": 2048}, 2048),
+        ({"max_position_embeddings": 8192, "model_max_length": 131072}, 131072),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}}, 16384),
+        ({"max_position_embeddings": 16384, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, 32768),
+        # Hunyuan's kind of dynamic scaling has no factor.
+        ({"max_position_embeddings": 32768, "rope_scaling": {"type": "dynamic", "alpha": 1000.0}}, 32768),
+        (
+            {
+                "max_position_embeddings": 40960,
+                "rope_scaling": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 32768,
+                },
+            },
+            131072,
+        ),
+        # DeepSeek's own length already counts the factor: 40 x 4096.
+        (
+            {
+                "max_position_embeddings": 163840,
+                "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+            },
+            163840,
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "original_max_position_embeddings": 8192,
+                },
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 32768,
+                "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+            },
+            32768,
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_scaling": {"type": "linear", "factor": 8.0},
+                "model_type": "gemma3",
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 8192,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 2.0},
+                    "sliding_attention": {"rope_type": "default"},
+                },
+            },
+            16384,
+        ),
+        ({}, None),
+        ({"model_type": "mamba"}, 2048),
+    ],
+)
+def test_the_longest_context_is_the_one_that_vllm_derives(fields, length):
+    arch = architecture(base(**fields))
+    assert arch["max_position_embeddings"] == length
+    assert default_length(arch, "0.19.0") == length
+
+
+def test_longrope_starts_at_the_trained_length_from_0111_on():
+    # Phi-3-mini-128k
+    arch = architecture(
+        base(
+            max_position_embeddings=131072,
+            original_max_position_embeddings=4096,
+            rope_scaling={"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
+        )
+    )
+    assert arch["max_position_embeddings"] == 131072
+    assert default_length(arch, "0.11.0") == 131072
+    assert default_length(arch, "0.11.1") == 4096
+    assert default_length(arch) == 4096

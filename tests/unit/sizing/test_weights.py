@@ -19,6 +19,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architectu
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import (
     allocated,
+    draft_bytes,
     encoder_split,
     lora_bytes,
     parallel_error,
@@ -175,11 +176,88 @@ def test_draft_layers_and_towers_are_counted_when_they_are_loaded():
 
 def test_lora_slots():
     arch = architecture(LLAMA)
-    # 41.9 M parameters of rank 16 beside q, k, v, o, gate, up and down of an 8B Llama.
-    assert lora_bytes(arch) == 2 * 41_943_040
+    # 41.9 M parameters of rank 16 beside q, k, v, o, gate, up and down of an 8B Llama; its embedding and its head too.
+    ends = 2 * 16 * (128256 + 4096)
+    assert lora_bytes(arch) == 2 * (41_943_040 + ends)
     assert lora_bytes(arch, max_loras=4, max_lora_rank=32) == 8 * lora_bytes(arch)
-    assert lora_bytes(arch, tp=2, fully_sharded=True) == lora_bytes(arch) // 2
+    assert lora_bytes(arch, tp=2, fully_sharded=True) == 2 * (41_943_040 // 2 + ends)
     assert lora_bytes(arch) // 2 < lora_bytes(arch, tp=2) < lora_bytes(arch)
+    # Until 0.11 an adapter could bring 256 tokens of its own: rows of both, and their whole embeddings.
+    older = lora_bytes(arch, version="0.10.2") - lora_bytes(arch, version="0.19.0")
+    assert older == 2 * 2 * (256 * 16 + 256 * 4096)
+    # Qwen's classes offer neither.
+    assert lora_bytes(architecture(dict(LLAMA, model_type="qwen2"))) == 2 * 41_943_040
+
+
+def test_lora_slots_of_experts_came_with_0111():
+    fields = dict(
+        LLAMA, model_type="qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=1024
+    )
+    arch = architecture(fields)
+    # fused_moe.py of vllm/lora: gate, up and down of each expert and of the rank, shared out over tp; the router's beside.
+    attention = 32 * 16 * (3 * 4096 + 4096 + 2048 + 4096 + 4096)
+    router = 32 * 16 * (4096 + 8)
+    expert = 32 * 16 * 8 * (2 * (4096 + 1024) + 1024 + 4096)
+    assert lora_bytes(arch, version="0.11.0") == 2 * (attention + router)
+    assert lora_bytes(arch, version="0.11.1") == 2 * (attention + router + expert)
+    assert lora_bytes(arch, version="0.11.1", expert_parallel=True) == lora_bytes(arch, version="0.11.0")
+    more = lora_bytes(arch, 2, version="0.11.1") - lora_bytes(arch, 2, version="0.11.0")
+    assert more == 2 * 32 * 16 * 8 * (2 * (4096 + 512) + 512 + 4096)
+
+
+# An EAGLE3 head for an 8B Llama (SpecForge's llama3-8B-eagle3.json).
+EAGLE3 = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": 128256,
+    "draft_vocab_size": 32000,
+}
+
+
+def test_a_draft_head_is_sized_as_its_file():
+    target, head = architecture(LLAMA), architecture(EAGLE3)
+    # EAGLE3-LLaMA3.1-Instruct-8B's file of 850 MB has no embedding; vLLM lets the head use the target's.
+    assert draft_bytes(head, target) == pytest.approx(850e6, rel=0.005)
+    assert draft_bytes(head, target, tp=4) == pytest.approx(850e6 / 4 + 0.75 * 2 * 3 * 4096**2, rel=0.01)
+    # Behind a pipeline, or for a target of another width, it loads its own.
+    own = 128256 * 4096 * 2
+    assert draft_bytes(head, target, pp=2) - draft_bytes(head, target) == pytest.approx(own, rel=0.001)
+    wider = architecture(dict(LLAMA, hidden_size=8192))
+    assert draft_bytes(head, wider) == draft_bytes(head, target, pp=2)
+    # 202 700 416 parameters (a published head for Qwen3-4B) hold two maps between the vocabularies, which no rank keeps.
+    small = architecture(dict(EAGLE3, hidden_size=2560, intermediate_size=9728, vocab_size=151936))
+    total, _active = parameter_counts(small)
+    assert total - 151936 * 2560 == 202_700_416 - 32000 - 151936
+
+
+def test_a_draft_model_is_split_as_its_target():
+    target = architecture(LLAMA)
+    draft = architecture(dict(LLAMA, num_hidden_layers=4))
+    assert draft_bytes(draft, target) == weights(draft)["bytes"]
+    assert draft_bytes(draft, target, tp=4) == weights(draft, tp=4)["bytes"]
+
+
+def test_heads_of_the_first_eagle_and_of_speculators():
+    # EagleLlamaForCausalLM joins embedding and hidden state before its layer and uses the target's lm_head.
+    first = architecture(dict(EAGLE3, architectures=["EagleLlamaForCausalLM"], draft_vocab_size=None))
+    parts = weights(first)["parts"]
+    assert parts["draft"] == 2 * 4096 * 4096 * 2
+    assert parts["lm_head"] == 0
+    nested = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": 32000,
+        "transformer_layer_config": {key: EAGLE3[key] for key in EAGLE3 if key != "architectures"},
+    }
+    assert weights(architecture(nested))["parts"] == weights(architecture(EAGLE3))["parts"]
 
 
 def test_heads_that_ranks_do_not_divide():
