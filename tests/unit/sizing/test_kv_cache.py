@@ -267,6 +267,104 @@ def test_block_size_of_hybrids_covers_a_state(name, settings, block):
     assert hybrid_block_size(0, 100, None) == 16
 
 
+# Published shapes; what a layer keeps of a request and what a token takes, both counted by hand from vllm-memory 6.1.
+HYBRIDS = {
+    "jamba-v0.1": (
+        model(model_type="jamba", attn_layer_period=8, attn_layer_offset=4, mamba_d_state=16, mamba_d_conv=4),
+        # conv: 8192 x 3, state: 8192 x 16, both in 16 bits.
+        8192 * (3 + 16) * 2,
+        {"layers": 4, "token": 2 * 8 * 128 * 2},
+        80,
+    ),
+    "minimax-text-01": (
+        model(
+            model_type="minimax_text_01",
+            hidden_size=6144,
+            num_hidden_layers=80,
+            num_attention_heads=64,
+            head_dim=128,
+            attn_type_list=[*[0] * 7, 1] * 10,
+        ),
+        # The engine V1 keeps it in the model's dtype.
+        64 * 128 * 128 * 2,
+        {"layers": 10, "token": 2 * 8 * 128 * 2},
+        512,
+    ),
+    "falcon-h1-7b": (
+        model(
+            model_type="falcon_h1",
+            hidden_size=3072,
+            num_hidden_layers=44,
+            num_attention_heads=12,
+            num_key_value_heads=2,
+            head_dim=128,
+            mamba_d_ssm=3072,
+            mamba_n_heads=24,
+            mamba_d_head=128,
+            mamba_d_state=256,
+            mamba_n_groups=1,
+            mamba_d_conv=4,
+        ),
+        (3072 + 2 * 256) * 3 * 2 + 24 * 128 * 256 * 2,
+        {"layers": 44, "token": 2 * 2 * 128 * 2},
+        1568,
+    ),
+    "kimi-linear-48b": (
+        model(
+            model_type="kimi_linear",
+            hidden_size=2304,
+            num_hidden_layers=27,
+            kv_lora_rank=512,
+            qk_rope_head_dim=64,
+            qk_nope_head_dim=128,
+            v_head_dim=128,
+            linear_attn_config={
+                "kda_layers": [layer for layer in range(1, 27) if layer % 4],
+                "num_heads": 32,
+                "head_dim": 128,
+                "short_conv_kernel_size": 4,
+            },
+        ),
+        # Queries, keys and values are convolved; the recurrent state is in 32 bits.
+        3 * 4096 * 3 * 2 + 32 * 128 * 128 * 4,
+        {"layers": 7, "token": 576 * 2},
+        1888,
+    ),
+    # Its block size is said in vLLM's issue 24280.
+    "nemotron-nano-9b-v2": (
+        model(
+            model_type="nemotron_h",
+            hidden_size=4480,
+            num_hidden_layers=56,
+            num_attention_heads=40,
+            head_dim=128,
+            hybrid_override_pattern="M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+            mamba_num_heads=128,
+            mamba_head_dim=80,
+            ssm_state_size=128,
+            n_groups=8,
+            conv_kernel=4,
+        ),
+        (128 * 80 + 2 * 8 * 128) * 3 * 2 + 128 * 80 * 128 * 2,
+        {"layers": 4, "token": 2 * 8 * 128 * 2},
+        672,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HYBRIDS))
+def test_states_and_tokens_of_hybrid_families(name):
+    arch, state, attention, block = HYBRIDS[name]
+    cache = KvCache(arch, version="0.19.0")
+    assert cache.block_size == block
+    assert {group.spec.state for group in cache.groups if group.spec.kind == "state"} == {state}
+    growing = [group for group in cache.groups if group.spec.kind != "state"]
+    assert {group.spec.token for group in growing} == {attention["token"]}
+    assert sum(len(group.layers) for group in growing) == attention["layers"]
+    # A page holds a state, and no block of 16 tokens less would.
+    assert (block - 16) * attention["token"] < state <= block * attention["token"]
+
+
 @pytest.mark.parametrize(
     ("settings", "blocks"),
     [
