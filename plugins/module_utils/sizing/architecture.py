@@ -35,6 +35,10 @@ _TIED_BY_DEFAULT = (
 )
 
 
+# Families that learn their positions instead of rotating by them.
+_LEARNED_POSITIONS = ("bert", "roberta", "xlm-roberta", "gpt2", "gpt_bigcode", "opt", "whisper")
+
+
 class ConfigError(ValueError):
     """The config describes no model that could be sized; the text says what is missing."""
 
@@ -53,6 +57,7 @@ def architecture(config):
          draft: {kind, layers, attention, mlp} or None,       # in-checkpoint MTP modules
          head: {kind: eagle|eagle3, inputs: width, vocabulary} or None,   # of a draft head: what it is fed with
          embeddings_per_layer: width or None,                 # Gemma 3n and 4
+         positions: rows of the table of learned positions, or None,
          rope: [{positions, width}],                          # tables of cosines, one per kind of layer
          pooling: True for models without lm_head,
          quantization: quantization_config or None,
@@ -117,6 +122,7 @@ def architecture(config):
         "draft": _draft(text, model_type, attentions, mlps),
         "head": _head(config, text, architectures, layers, hidden, vocabulary),
         "embeddings_per_layer": integer(text, "hidden_size_per_layer_input") or None,
+        "positions": _shortest(text) if model_type in _LEARNED_POSITIONS else None,
         "rope": _rope_tables(text, outer_type, attentions),
         "pooling": _is_pooling(architectures),
         "quantization": mapping(config, "quantization_config")
@@ -165,7 +171,8 @@ def _flat(config):
 
 
 def _layer_count(text):
-    count = positive(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+    # Of an encoder and a decoder num_hidden_layers counts the first: Whisper's turbo has 32 and 4.
+    count = positive(text, "decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     if count:
         return count
     for key in ("layers_block_type", "layer_types", "hybrid_override_pattern"):

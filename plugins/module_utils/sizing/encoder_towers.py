@@ -33,8 +33,14 @@ _PROJECTORS = {
     "gemma3": lambda v, m, t: ((v, t),),
     "gemma4": lambda v, m, t: ((v, t),),
     "llava": lambda v, m, t: ((v, t), (t, t)),
+    # Four neighbouring patches become one.
+    "internvl_chat": lambda v, m, t: ((4 * v, t), (t, t)),
+    # The last layer's states beside those of five inner ones.
+    "mllama": lambda v, m, t: ((6 * v, t),),
 }
-_FEW = {"llava_next": "llava", "llava_onevision": "llava", "internvl": "llava"}
+_FEW = {"llava_next": "llava", "llava_onevision": "llava", "internvl": "internvl_chat"}
+# Llama 3.2's tower knows eight ways to tile an image (and none): it learns positions for each.
+_TILINGS = 9
 
 
 def encoder_towers(config, model_type, architectures, hidden, assumptions):
@@ -85,6 +91,9 @@ def _vision(section, model_type, hidden, assumptions):
     )
     per_layer = 4 * width * width + matrices * width * inner + 8 * width + inner
     patches = _positions(section, patch) * width
+    if model_type == "mllama":
+        layers += positive(section, "num_global_layers") or 0
+        patches *= _TILINGS * (positive(section, "max_num_tiles") or 4)
     projector = sum(rows * columns for rows, columns in _projector(section, model_type, width, hidden))
     return {
         "kind": "vision",

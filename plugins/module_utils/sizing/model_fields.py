@@ -55,7 +55,7 @@ num_local_experts num_mtp_modules num_nextn_predict_layers num_selected_experts 
 num_shared_experts routed_expert_hidden_size shared_expert_intermediate_size shared_intermediate_size top_k_experts
 
 conf_num_hidden_layers deepstack_visual_indexes depth embed_dim encoder_ffn_dim encoder_hidden_dim
-encoder_layers image_size mlp_dim mlp_ratio num_position_embeddings out_hidden_size patch_size
+encoder_layers image_size max_num_tiles mlp_dim mlp_ratio num_global_layers num_position_embeddings out_hidden_size patch_size
 spatial_merge_size vt_hidden_size vt_intermediate_size vt_num_hidden_layers width
 """
 READ = frozenset(_READ.split())

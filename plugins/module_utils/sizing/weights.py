@@ -169,6 +169,9 @@ def _ends(arch, tp, first, last, padded=True):
     tensors = []
     if first or (last and arch["tied"]):
         tensors.append(Tensor("embedding", "embedding", ("embed_tokens",), rows, hidden))
+        if arch["positions"] and first:
+            # Whole on every rank.
+            tensors.append(Tensor("embedding", None, ("embed_positions",), arch["positions"], hidden))
         if arch["embeddings_per_layer"] and first:
             width = arch["embeddings_per_layer"] * len(layer_list(arch))
             tensors.append(Tensor("embedding", None, ("embed_tokens_per_layer",), rows, width))

@@ -738,3 +738,115 @@ def test_longrope_starts_at_the_trained_length_from_0111_on():
     assert default_length(arch, "0.11.0") == 131072
     assert default_length(arch, "0.11.1") == 4096
     assert default_length(arch) == 4096
+
+
+LLAMA_3_8B = {
+    "model_type": "mllama_text_model",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+WHISPER = {
+    "model_type": "whisper",
+    "architectures": ["WhisperForConditionalGeneration"],
+    "is_encoder_decoder": True,
+    "d_model": 1280,
+    "encoder_layers": 32,
+    "num_hidden_layers": 32,
+    "decoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120,
+    "decoder_ffn_dim": 5120,
+    "vocab_size": 51866,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+}
+INTERNLM2 = {**LLAMA_3_8B, "model_type": "internlm2", "num_hidden_layers": 32, "vocab_size": 92553}
+# Published configs of models with towers and of encoders, and the parameters in billions that their cards give.
+WITH_TOWERS = {
+    "Llama-3.2-11B-Vision": (
+        {
+            "model_type": "mllama",
+            "architectures": ["MllamaForConditionalGeneration"],
+            "text_config": {**LLAMA_3_8B, "num_hidden_layers": 40},
+            "vision_config": {
+                "hidden_size": 1280,
+                "num_hidden_layers": 32,
+                "num_global_layers": 8,
+                "intermediate_size": 5120,
+                "image_size": 560,
+                "patch_size": 14,
+                "max_num_tiles": 4,
+            },
+        },
+        10.67,
+    ),
+    "InternVL2-8B": (
+        {
+            "model_type": "internvl_chat",
+            "architectures": ["InternVLChatModel"],
+            "llm_config": INTERNLM2,
+            "vision_config": {
+                "model_type": "intern_vit_6b",
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "intermediate_size": 4096,
+                "image_size": 448,
+                "patch_size": 14,
+            },
+        },
+        8.08,
+    ),
+    "pixtral-12b": (
+        {
+            "model_type": "llava",
+            "architectures": ["LlavaForConditionalGeneration"],
+            "text_config": {
+                **LLAMA_3_8B,
+                "model_type": "mistral",
+                "hidden_size": 5120,
+                "head_dim": 128,
+                "num_hidden_layers": 40,
+                "vocab_size": 131072,
+            },
+            "vision_config": {
+                "model_type": "pixtral",
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "intermediate_size": 4096,
+                "image_size": 1024,
+                "patch_size": 16,
+            },
+        },
+        12.68,
+    ),
+    "whisper-large-v3": ({**WHISPER, "decoder_layers": 32}, 1.543),
+    "whisper-large-v3-turbo": ({**WHISPER, "decoder_layers": 4}, 0.809),
+    "bge-large-en": (
+        {
+            "model_type": "bert",
+            "architectures": ["BertModel"],
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "vocab_size": 30522,
+            "max_position_embeddings": 512,
+        },
+        0.335,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WITH_TOWERS))
+def test_parameters_of_models_with_towers_and_of_encoders(name):
+    config, billions = WITH_TOWERS[name]
+    assert parameter_counts(architecture(config))[0] / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_whisper_keeps_keys_of_its_decoder_only():
+    sizes = [KvCache(architecture({**WHISPER, "decoder_layers": n})).bytes_per_block for n in (4, 32)]
+    assert sizes[1] == 8 * sizes[0]
