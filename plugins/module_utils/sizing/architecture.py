@@ -196,8 +196,14 @@ _COUNTED = ("su", "longrope", "llama3")
 def default_length(arch, version=None):
     """The ``max_model_len`` that vLLM takes when none is given, or None where the config names no length.
 
-    The longest context; for LongRoPE from 0.11.1 on the trained length (vLLM pull request 27431).
+    The longest context; for LongRoPE from 0.11.1 on the trained length (vLLM pull request 27431). Gemma 2 was cut
+    to its window while vLLM had no window layers among others (vLLM issue 6220).
     """
+    if arch["model_type"] == "gemma2" and in_range(version, "0.5.1", "0.6.4"):
+        windows = [
+            run["attention"]["window"] for run in arch["layers"] if run["attention"]["kind"] == "sliding"
+        ]
+        return min(windows, default=arch["max_position_embeddings"])
     if arch["trained_length"] and in_range(version, "0.11.1") is not False:
         return arch["trained_length"]
     return arch["max_position_embeddings"]

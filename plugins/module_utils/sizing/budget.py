@@ -337,6 +337,7 @@ class _Budget:
             hybrid_disabled=bool(setting("disable_hybrid_kv_cache_manager")),
             async_scheduling=setting("async_scheduling"),
             capability=_capability_pair(self.gpu.get("compute_capability")),
+            skip_layers=_listed(setting("kv_cache_dtype_skip_layers")),
         )
 
     def _segment(self, name, modelled, error, formula, key=None, in_budget=True):
@@ -597,6 +598,13 @@ class _Budget:
             self.problems.append(
                 f"max_num_seqs ({self.load.seqs}) exceeds available Mamba cache blocks ({report['num_blocks']})."
             )
+
+
+def _listed(value):
+    """An option of several values as a tuple: a list, or a text with spaces or commas between them."""
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    return tuple(value) if isinstance(value, (list, tuple)) else ()
 
 
 def _identity(value):

@@ -29,7 +29,8 @@ class KvCache:
     draft_layers: attention layers of an MTP module that share the pool; draft: architecture of a draft model of
     its own (Eagle and the like), whose layers share it too; mamba_mode: none, align, all or None;
     mamba_state_dtype: ``--mamba-ssm-cache-dtype``; async_scheduling: None: on from 0.26; capability: compute
-    capability of the GPU ((9, 0)), None: not known.
+    capability of the GPU ((9, 0)), None: not known; skip_layers: ``--kv-cache-dtype-skip-layers``: indices of layers
+    that stay in the model's dtype, as strings, and ``sliding_window`` for all such.
 
     What comes out: ``block_size`` (tokens), ``groups``, ``bytes_per_block`` (of the pool), ``bytes_per_token`` (of
     the model without drafts), ``assumptions``, and the methods; ``report`` gives all of it as plain data.
@@ -58,6 +59,7 @@ class KvCache:
         hybrid_disabled=False,
         async_scheduling=None,
         capability=None,
+        skip_layers=(),
     ):
         self.arch = arch
         self.version = version = parse_version(version)
@@ -68,6 +70,9 @@ class KvCache:
         self.assumptions: list[str] = []
         element = dtype_bytes(dtype if dtype not in (None, "auto") else arch["dtype"])
         self.cache = cache_dtype(kv_cache_dtype, arch, element, mamba_state_dtype)
+        known = in_range(version, "0.19") is not False
+        self._skipped = frozenset(map(str, skip_layers or ())) if known else frozenset()
+        self._plain_cache = cache_dtype("auto", dict(arch, quantization=None), element, mamba_state_dtype)
         self._mla_disabled = mla_disabled
         self._capability = capability
         self._speculative_tokens = speculative_tokens
@@ -120,9 +125,17 @@ class KvCache:
             for branch in item.get("branches", (item,)):
                 yield index, branch
 
-    def _token(self, item):
+    def _token(self, item, index):
+        cache = self._plain_cache if self._is_skipped(item, index) else self.cache
         return token_bytes(
-            item, self.cache, self.tp, self.version, self.generation, self._mla_disabled, self._capability
+            item, cache, self.tp, self.version, self.generation, self._mla_disabled, self._capability
+        )
+
+    def _is_skipped(self, item, index):
+        if not self._skipped:
+            return False
+        return str(index) in self._skipped or (
+            item["kind"] == "sliding" and "sliding_window" in self._skipped
         )
 
     def _state(self, item):
@@ -132,7 +145,8 @@ class KvCache:
         items = [item for _index, item in self._branches()]
         states = max((self._state(item) for item in items), default=0)
         if states and self.generation == "V1":
-            return hybrid_block_size(max((self._token(item) for item in items), default=0), states, given)
+            tokens = [self._token(item, index) for index, item in self._branches()]
+            return hybrid_block_size(max(tokens, default=0), states, given)
         if given:
             return given
         if any(item["kind"] == "compressed" for item in items):
@@ -143,11 +157,10 @@ class KvCache:
         specs = []
         for index, item in self._branches():
             if item["kind"] == "compressed":
-                specs += [
-                    (index, spec) for spec in _compressed_specs(item, self.block_size, self._token(item))
-                ]
+                row = self._token(item, index)
+                specs += [(index, spec) for spec in _compressed_specs(item, self.block_size, row)]
                 continue
-            specs += [(index, spec) for spec in self._plain_specs(item)]
+            specs += [(index, spec) for spec in self._plain_specs(item, index)]
         widest = max((spec.page for _index, spec in specs if spec.kind != "state"), default=0)
         # A state's page is padded to the attention's.
         return [
@@ -155,8 +168,8 @@ class KvCache:
             for index, spec in specs
         ]
 
-    def _plain_specs(self, item):
-        token, state, block = self._token(item), self._state(item), self.block_size
+    def _plain_specs(self, item, index):
+        token, state, block = self._token(item, index), self._state(item), self.block_size
         if state:
             yield Spec("state", block, 0, state, state)
         if token:

@@ -29,10 +29,16 @@ _BUDGET_OPTIONS = (
     *("enable_prefix_caching", "enforce_eager", "cudagraph_capture_sizes"),
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel"),
     *("decode_context_parallel_size", "prefill_context_parallel_size"),
-    *("kv_cache_dtype", "block_size", "mamba_cache_mode", "mamba_ssm_cache_dtype"),
+    *(
+        "kv_cache_dtype",
+        "kv_cache_dtype_skip_layers",
+        "block_size",
+        "mamba_cache_mode",
+        "mamba_ssm_cache_dtype",
+    ),
     *("disable_hybrid_kv_cache_manager", "quantization", "dtype", "cpu_offload_gb"),
     *("language_model_only", "mm_encoder_tp_mode", "mm_ipc_gpu_memory_gb"),
-    *("enable_lora", "max_loras", "max_lora_rank", "async_scheduling"),
+    *("enable_lora", "max_loras", "max_lora_rank", "fully_sharded_loras", "async_scheduling"),
 )
 _WHOLE = (
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes"),

@@ -850,3 +850,8 @@ def test_parameters_of_models_with_towers_and_of_encoders(name):
 def test_whisper_keeps_keys_of_its_decoder_only():
     sizes = [KvCache(architecture({**WHISPER, "decoder_layers": n})).bytes_per_block for n in (4, 32)]
     assert sizes[1] == 8 * sizes[0]
+
+
+def test_gemma_2_was_cut_to_its_window():
+    arch = architecture(base(model_type="gemma2", sliding_window=4096, max_position_embeddings=8192))
+    assert [default_length(arch, version) for version in ("0.6.4", "0.6.5", None)] == [4096, 8192, 8192]

@@ -256,6 +256,23 @@ def test_the_stage_that_samples_decides_the_blocks_of_a_pipeline():
     assert result["kv"]["tokens"] == pytest.approx(1075312, rel=0.0005)
 
 
+def test_layers_skipped_by_the_kv_dtype_are_read_from_a_list_or_a_text():
+    eight_bits = {**SETTINGS, "kv_cache_dtype": "fp8"}
+    plain = budget(ARCH, H100, eight_bits, "0.19.0")["kv_bytes_per_token"]
+    for told in (["0", "1"], "0 1", "0,1"):
+        skipped = budget(ARCH, H100, {**eight_bits, "kv_cache_dtype_skip_layers": told}, "0.19.0")
+        assert skipped["kv_bytes_per_token"] == plain * 34 // 32
+
+
+def test_the_length_of_a_start_without_one_is_vllms():
+    config = dict(LLAMA, original_max_position_embeddings=4096, rope_scaling={"type": "longrope"})
+    lengths = [
+        budget(architecture(config), H100, {}, version)["settings"]["max_model_len"]
+        for version in ("0.11.0", "0.19.0")
+    ]
+    assert lengths == [131072, 4096]
+
+
 def test_lora_slots_and_a_draft_model_are_weights():
     alone = budget(ARCH, H100, SETTINGS, "0.19.0")
     lora = budget(

@@ -86,6 +86,21 @@ def test_kv_dtypes(name, expected):
     assert KvCache(model(), name).bytes_per_token == expected
 
 
+def test_skipped_layers_stay_in_the_models_dtype():
+    first_and_last = KvCache(model(), "fp8", version="0.19", skip_layers=["0", "31"])
+    assert first_and_last.bytes_per_token == 30 * 2048 + 2 * 4096
+    # The flag came with 0.19.
+    assert KvCache(model(), "fp8", version="0.18", skip_layers=["0"]).bytes_per_token == 65_536
+    types = ["sliding_attention", "full_attention"] * 4
+    arch = model(model_type="x", num_hidden_layers=8, layer_types=types, sliding_window=1024)
+    groups = KvCache(arch, "fp8", version="0.19", skip_layers=("sliding_window",)).groups
+    # Of two 8-bit tokens the page is that of one in 16 bits.
+    assert {(group.spec.kind, group.spec.token, group.spec.block) for group in groups} == {
+        ("sliding", 4096, 16),
+        ("full", 2048, 32),
+    }
+
+
 def test_auto_follows_the_checkpoint_and_the_models_dtype():
     scheme = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
     assert KvCache(model(quantization_config=scheme)).bytes_per_token == 65_536
