@@ -238,6 +238,16 @@ def test_a_draft_head_is_sized_as_its_file():
     assert total - 151936 * 2560 == 202_700_416 - 32000 - 151936
 
 
+def test_a_target_and_its_draft_head_are_what_vllm_reported():
+    # "Model loading took 15.8114 GiB" of an 8B Llama with EAGLE3-LLaMA3.1-Instruct-8B, the embedding shared (pull request
+    # 166 of speculators, October 2025); "Using max model len 131072" is said of the head too.
+    target = architecture(dict(LLAMA, rope_scaling={"rope_type": "llama3", "factor": 8.0}))
+    head = architecture(dict(EAGLE3, max_position_embeddings=131072))
+    size = weights(target, version="0.11.1")["bytes"] + draft_bytes(head, target, version="0.11.1")
+    # Beside it a map of 32000 64-bit tokens.
+    assert (size + 32000 * 8) / GIB == pytest.approx(15.8114, abs=0.0002)
+
+
 def test_a_draft_model_is_split_as_its_target():
     target = architecture(LLAMA)
     draft = architecture(dict(LLAMA, num_hidden_layers=4))
