@@ -63,6 +63,8 @@ OUTPUT = (
     *("weights_gib", "non_torch_gib", "activation_gib", "graph_gib", "available_kv_gib"),
     *("kv_bytes_per_token_per_rank", "kv_tokens", "max_concurrency", "estimated_max_len"),
 )
+# From this share on a size that a GPU's name writes is another card's.
+_OTHER_SIZE = 0.08
 _MEASURED = {
     "weights_gib": "weights",
     "activation_gib": "activation_peak",
@@ -429,6 +431,12 @@ def _gpu(report, undetermined):
         product = same[-1] if same else None
     if size is None and name:
         written = fields.memory_in_name(name)
+        if product is not None and written and abs(written - product["visible_gib"]) > _OTHER_SIZE * written:
+            # A laptop's or a slice's card goes by its sister's name.
+            undetermined.append(
+                f"the memory in '{name}' isn't that of {product['name']}: {written:.1f} GiB are assumed"
+            )
+            return [_facts(report, product, int(written * GIB))]
         if product is not None:
             undetermined.append(
                 f"total memory isn't given: {product['visible_gib']} GiB of {product['name']}"

@@ -52,6 +52,7 @@ GGUF_BITS = {
 }  # fmt: skip
 
 # Sentences for what a config doesn't say.
+_MODELOPT_DENSE = "the NVFP4 checkpoint doesn't list what it leaves out: all linear layers but lm_head are counted in 4 bits"
 _MODELOPT_EXPERTS = "the NVFP4 checkpoint doesn't list what it leaves out: attention is counted in 16 bits"
 _MODELOPT_MIXED = "the mixed-precision checkpoint doesn't list its layers: MLPs, experts and lm_head count as NVFP4, attention as FP8"
 _FIRST_AND_LAST = "Meta's FP8 checkpoint: the MLPs but those of the first and the last layer count as FP8"
@@ -312,10 +313,17 @@ def _bitsandbytes(config, version, ignored, patterns):
 
 
 def _unlisted_nvfp4(name, arch, assumptions):
-    """An NVFP4 checkpoint of which nobody says what it leaves out; hybrids with a delta net come as mixed ones."""
+    """An NVFP4 checkpoint of which nobody says what it leaves out.
+
+    As they are published: hybrids with a delta net as mixed ones, dense text models with all their linear layers, others
+    (experts, latent attention, images) with their MLPs.
+    """
     if any((run.get("attention") or {}).get("kind") == "gated_delta_net" for run in arch["layers"]):
         assumptions.append(_MODELOPT_MIXED)
         return Plan(name, _mixed(), draft=False)
+    if not arch["encoders"] and all((run["mlp"] or {}).get("kind") == "dense" for run in arch["layers"]):
+        assumptions.append(_MODELOPT_DENSE)
+        return Plan(name, _everywhere(_NVFP4), frozenset({"lm_head"}))
     assumptions.append(_MODELOPT_EXPERTS)
     return Plan(name, _mlp_only(_NVFP4))
 

@@ -90,7 +90,25 @@ def test_an_nvfp4_hybrid_that_lists_nothing_counts_as_a_mixed_one():
     hybrid = architecture(dict(LAYER, model_type="qwen3_5", vocab_size=32000, layer_types=types, **heads))
     for name in ("nvfp4", {"quant_method": "modelopt", "quant_algo": "NVFP4"}):
         assert quantization_plan(name, hybrid, None, []).roles["state"].bits == 8
-        assert "state" not in quantization_plan(name, ARCH, None, []).roles
+        assert "lm_head" in quantization_plan(name, ARCH, None, []).ignored
+
+
+def test_an_nvfp4_model_that_lists_nothing_is_read_as_such_models_are_published():
+    said = []
+    dense = quantization_plan("nvfp4", ARCH, None, said)
+    assert dense.roles["attention"].bits == 4
+    assert "all linear layers but lm_head" in said[0]
+    experts = architecture(
+        dict(
+            LAYER,
+            model_type="qwen3_moe",
+            vocab_size=32000,
+            num_experts=8,
+            num_experts_per_tok=2,
+            moe_intermediate_size=512,
+        )
+    )
+    assert "attention" not in quantization_plan("nvfp4", experts, None, []).roles
 
 
 @pytest.mark.parametrize(
