@@ -53,7 +53,7 @@ def architecture(config):
          trained_length: of models with LongRoPE the length below it, or None,
          tied: whether lm_head is the embedding,
          layers: [{count, attention, mlp}],    # runs of equal layers, in order
-         encoders: [{kind, parameters, layers, hidden_size, intermediate_size, projector, split}],
+         encoders: [{kind, parameters, layers, hidden_size, intermediate_size, projector, split, heads}],
          draft: {kind, layers, attention, mlp} or None,       # in-checkpoint MTP modules
          head: {kind: eagle|eagle3, inputs: width, vocabulary} or None,   # of a draft head: what it is fed with
          embeddings_per_layer: width or None,                 # Gemma 3n and 4

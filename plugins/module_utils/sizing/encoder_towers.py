@@ -44,7 +44,7 @@ _TILINGS = 9
 
 
 def encoder_towers(config, model_type, architectures, hidden, assumptions):
-    """``[{kind, parameters, layers, hidden_size, intermediate_size, projector, split}]``.
+    """``[{kind, parameters, layers, hidden_size, intermediate_size, projector, split, heads}]``.
 
     parameters: with the projector; split: whether tensor parallelism splits the tower.
     """
@@ -103,6 +103,8 @@ def _vision(section, model_type, hidden, assumptions):
         "intermediate_size": inner,
         "projector": projector,
         "split": not model_type.startswith(_UNSPLIT),
+        # Of the tower that keeps its attention whole where ranks don't divide its heads.
+        "heads": positive(section, "num_attention_heads") if kind.startswith("intern_vit") else None,
     }
 
 
@@ -147,4 +149,5 @@ def _audio(section, hidden, assumptions):
         "intermediate_size": inner,
         "projector": width * hidden,
         "split": True,
+        "heads": None,
     }

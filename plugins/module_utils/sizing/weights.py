@@ -138,6 +138,14 @@ def _absorbed(version):
     return "no" if in_range(version, None, "0.7.0") else "halves"
 
 
+def _tower_share(tower, ranks):
+    """Parameters of a tower on one of ``ranks``: attention whose heads they don't divide stays whole (InternViT 6B has 25)."""
+    whole = 0
+    if tower["heads"] and tower["heads"] % ranks:
+        whole = tower["layers"] * 4 * tower["hidden_size"] ** 2
+    return whole + (tower["parameters"] - whole) // ranks
+
+
 def encoder_split(name, mode=None):
     """The ``encoder`` argument of ``weights`` for a model of that name and ``--mm-encoder-tp-mode``.
 
@@ -309,7 +317,7 @@ class _Measure:
         if stage == 0 and encoder != "none":
             for tower in self.arch["encoders"]:
                 shared = split.tp if tower["split"] and encoder == "weights" else 1
-                parts["encoder"] += int(tower["parameters"] * self.element * factor) // shared
+                parts["encoder"] += int(_tower_share(tower, shared) * self.element * factor)
         for table in self.arch["rope"]:
             parts["rope"] += allocated(table["positions"] * table["width"] * self.element, self.version)
         return parts

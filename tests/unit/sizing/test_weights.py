@@ -280,3 +280,21 @@ def test_heads_that_ranks_do_not_divide():
 @given(st.integers(1, 1 << 36), st.sampled_from([None, "0.19.0", "0.31.0"]))
 def test_allocator_never_books_less_nor_two_mebibytes_more(size, version):
     assert size <= allocated(size, version) < size + 2 * MIB
+
+
+def test_attention_of_a_tower_stays_whole_where_ranks_do_not_divide_its_heads():
+    # InternViT-6B: 25 heads. vLLM prints 21.67 GiB a rank for InternVL3-78B over 8 GPUs.
+    vision = {
+        "model_type": "intern_vit_6b",
+        "hidden_size": 3200,
+        "intermediate_size": 12800,
+        "num_hidden_layers": 45,
+        "num_attention_heads": 25,
+        "patch_size": 14,
+    }
+    arch = architecture({"model_type": "internvl_chat", "vision_config": vision, "llm_config": dict(LLAMA)})
+    tower = weights(arch, tp=8)["parts"]["encoder"] - weights(arch, tp=8, encoder="none")["parts"]["encoder"]
+    attention = 45 * 4 * 3200**2 * 2
+    assert tower > attention
+    whole = weights(arch)["parts"]["encoder"]
+    assert tower == pytest.approx(attention + (whole - attention) / 8, rel=0.001)
