@@ -266,7 +266,10 @@ def _is_pooling(architectures):
     names = " ".join(architectures)
     return bool(names) and not any(
         word in names
-        for word in ("CausalLM", "ConditionalGeneration", "LMHead", "ForGeneration", "VL", "Chat")
+        for word in (
+            *("CausalLM", "ConditionalGeneration", "LMHead", "ForGeneration", "VL", "Chat"),
+            *("MiniCPMV", "MiniCPMO", "OmniModel"),
+        )
     )
 
 

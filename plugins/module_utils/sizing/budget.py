@@ -411,7 +411,9 @@ class _Budget:
         if kv_segment["bytes"] is not None:
             # The fewest blocks of all stages, each in its own layers' bytes; a stage without KV layers has none.
             shares = [cache.share_of_stage(number) for number in range(self.pp)]
-            available = min(int(room / share) for room, share in zip(rooms, shares) if share)
+            available = min(
+                int(room / share) if room > 0 else room for room, share in zip(rooms, shares) if share
+            )
         override = self._whole("num_gpu_blocks_override", None)
         report = None if available is None else cache.report(max(0, available), self.length, override)
         for text in cache.assumptions:

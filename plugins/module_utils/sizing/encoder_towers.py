@@ -23,7 +23,7 @@ _FAMILY = {
 _QWEN35 = ((1024, (12, 768, 3072, 16)), (2560, (24, 1024, 4096, 16)), (None, (27, 1152, 4304, 16)))
 # Towers that run as Transformers' own modules: not split over ranks.
 _UNSPLIT = ("gemma4",)
-_THREE_MATRICES = ("pixtral", "qwen2_5_vl", "gemma4_vision")
+_THREE_MATRICES = ("pixtral", "qwen2_5_vl", "qwen2_5_omni", "gemma4_vision", "dots_vit")
 # (rows, columns) of the projector's matrices, from the tower's width v, its merged width m and the text's width t.
 _PROJECTORS = {
     "llama4": lambda v, m, t: ((5632, 4096), (4096, 4096), (4096, t)),

@@ -34,6 +34,16 @@ _FP8_KV = {"num_bits": 8, "type": "float"}
 # Granite 4.0: four layers of attention among forty.
 _GRANITE_4 = [kind for mamba in (5, 9, 9, 9) for kind in ["mamba"] * mamba + ["attention"]] + ["mamba"] * 4
 
+# Llama Nemotron Super 49B: (whether it has attention, width of the MLP in hidden sizes, layers so).
+# fmt: off
+_SUPER_49B = (
+    (1, 2.625, 1), (1, 5.25, 5), (0, 2.625, 2), (1, 5.25, 3), (0, 3.28125, 1), (1, 5.25, 30), (0,
+    1.3125, 1), (0, 2.625, 2), (0, 1.3125, 1), (0, 5.25, 1), (0, 1.3125, 1), (0, 2.625, 1), (0, 1.3125,
+    3), (1, 5.25, 1), (0, 1.3125, 1), (0, 1, 2), (0, 1.3125, 1), (0, 1, 3), (0, 1.3125, 2), (0, 0.5, 2),
+    (0, 1, 2), (0, 0.5, 2), (0, 1, 1), (0, 0.5, 2), (1, 5.25, 9),
+)
+# fmt: on
+
 # The class of each family in FLAT.
 CLASSES = {
     "baichuan": "BaichuanForCausalLM",
@@ -76,6 +86,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM",
     "phi3_v": "Phi3VForCausalLM",
     "phimoe": "PhiMoEForCausalLM",
+    "qwen": "QWenLMHeadModel",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
@@ -1223,6 +1234,22 @@ FLAT: tuple[tuple, ...] = (
         {"num_local_experts": 16, "attention_bias": True},
     ),
     (
+        "Qwen/Qwen-1_8B Qwen-1_8B-Chat", "genz",
+        "qwen", (2048, 24, 16, 16, 11008, 151936, 8192, False), {},
+    ),
+    (
+        "Qwen/Qwen-7B Qwen-7B-Chat", "genz",
+        "qwen", (4096, 32, 32, 32, 22016, 151936, 8192, False), {},
+    ),
+    (
+        "Qwen/Qwen-14B Qwen-14B-Chat", "genz",
+        "qwen", (5120, 40, 40, 40, 27392, 152064, 2048, False), {},
+    ),
+    (
+        "Qwen/Qwen-72B Qwen-72B-Chat", "genz",
+        "qwen", (8192, 80, 64, 64, 49152, 152064, 32768, False), {},
+    ),
+    (
         "Qwen/Qwen3-Next-80B-A3B-Thinking Qwen3-Next-80B-A3B-Instruct Qwen3-Coder-Next", "aiconfigurator",
         "qwen3_next", (2048, 48, 16, 2, 5120, 151936, 262144, False),
         {
@@ -1863,6 +1890,18 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "nvidia/Llama-3_3-Nemotron-Super-49B-v1", "aiconfigurator",
+        {
+            "architectures": ["DeciLMForCausalLM"], "hidden_size": 8192, "max_position_embeddings": 131072,
+            "model_type": "nemotron-nas", "num_attention_heads": 64, "num_hidden_layers": 80,
+            "tie_word_embeddings": False, "vocab_size": 128256,
+            "block_configs": [
+                {"attention": {"n_heads_in_group": 8} if attends else {"no_op": True}, "ffn": {"ffn_mult": mult}}
+                for attends, mult, layers in _SUPER_49B for _layer in range(layers)
+            ],
+        },
+    ),
+    (
         "nvidia/Qwen3.5-122B-A10B-NVFP4", "aiconfigurator",
         {
             "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
@@ -2095,7 +2134,10 @@ NESTED: tuple[tuple, ...] = (
                     "model_type": "qwen2_5_omni_text", "num_attention_heads": 28, "num_hidden_layers": 28,
                     "num_key_value_heads": 4, "tie_word_embeddings": False, "vocab_size": 152064,
                 },
-                "vision_config": {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32},
+                "vision_config": {
+                    "hidden_size": 1280, "intermediate_size": 3420, "model_type": "qwen2_5_omni_vision_encoder",
+                    "depth": 32,
+                },
                 "audio_config": {"d_model": 1280, "encoder_ffn_dim": 5120, "encoder_layers": 32},
             },
         },

@@ -168,6 +168,9 @@ def _dense(text, model_type, index, hidden, beside_moe, assumptions):
                 assumptions,
                 f"the width of the MLP isn't in the config: {width} (four times hidden) is assumed",
             )
+    if model_type == "qwen":
+        # The first Qwen's field is the width of gate and up together.
+        width //= 2
     return {
         "kind": "dense",
         "width": width,

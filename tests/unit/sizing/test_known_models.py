@@ -53,7 +53,9 @@ COUNTS = (
     (r"Llama-3\.2-90B-Vision", 88.8),
     (r"MiniCPM-V-2_6", 8.1),
     (r"nomic-embed-text", 0.137),
-    (r"Qwen1\.5-7B", 7.72),
+    (r"Qwen1\.5-7B|Qwen/Qwen-7B", 7.72),
+    (r"Qwen/Qwen-1_8B", 1.84),
+    (r"Nemotron-Super-49B", 49.9),
     # The thinker, which vLLM serves: 16.73 GiB measured on a GPU.
     (r"Qwen2\.5-Omni-7B", 8.98),
     (r"R1-Distill-Qwen-1\.5B", 1.78),
