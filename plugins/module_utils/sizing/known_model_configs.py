@@ -1727,6 +1727,21 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
+        "moonshotai/Kimi-Linear-48B-A3B-Instruct Kimi-Linear-48B-A3B-Base", "transformers; card",
+        {
+            "architectures": ["KimiLinearForCausalLM"], "hidden_size": 2304, "intermediate_size": 9216,
+            "max_position_embeddings": 1048576, "model_type": "kimi_linear", "num_attention_heads": 32,
+            "num_hidden_layers": 27, "num_key_value_heads": 32, "tie_word_embeddings": False,
+            "vocab_size": 163840, "first_k_dense_replace": 1, "kv_lora_rank": 512,
+            "moe_intermediate_size": 1024, "num_experts": 256, "num_experts_per_token": 8,
+            "num_shared_experts": 1, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "linear_attn_config": {
+                "kda_layers": [layer for layer in range(1, 27) if layer % 4], "num_heads": 32,
+                "head_dim": 128, "short_conv_kernel_size": 4,
+            },
+        },
+    ),
+    (
         "moonshotai/Kimi-VL-A3B-Instruct Kimi-VL-A3B-Thinking Kimi-VL-A3B-Thinking-2506", "cases; card",
         {
             "architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl",
@@ -2391,7 +2406,7 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "Qwen/Qwen3.6-27B", "cases",
+        "Qwen/Qwen3.6-27B Qwen3.8-27B", "cases",
         {
             "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
             "tie_word_embeddings": False,
