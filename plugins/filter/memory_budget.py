@@ -42,7 +42,8 @@ options:
     description: Of a model document. How many GPUs the pod gets. By default as many as the arguments make ranks.
     type: int
   version:
-    description: Of a model document. The release of vLLM. By default the newest one's rules are taken, and the budget says so.
+    description: The release of vLLM, of evidence where it names none. By default the newest one's rules are taken, and the budget
+      says so.
     type: str
   memory_limit:
     description: Of a model document. The container's memory limit as a Kubernetes quantity.
@@ -195,8 +196,9 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
 )
 
 _NAME = "vllm_runbook.oom.memory_budget"
-# What only a model document is asked with.
 _ASKED = ("arguments", "count", "version", "memory_limit")
+# What evidence may be asked with, too.
+_OF_EVIDENCE = ("version",)
 
 
 def memory_budget(document, models=(), gpu=None, search=True, **asked):
@@ -208,10 +210,14 @@ def memory_budget(document, models=(), gpu=None, search=True, **asked):
     if unknown:
         raise AnsibleFilterError(f"{_NAME}: unknown option {unknown[0]!r}")
     given = {name: value for name, value in asked.items() if value not in (None, "", [])}
-    if given and isinstance(document, dict) and document.get("schema") != MODEL_SCHEMA:
+    foreign = sorted(set(given) - set(_OF_EVIDENCE))
+    if foreign and isinstance(document, dict) and document.get("schema") != MODEL_SCHEMA:
         raise AnsibleFilterError(
-            f"{_NAME}: {', '.join(sorted(given))} go with a model document only; the evidence has its own"
+            f"{_NAME}: {', '.join(foreign)} go with a model document only; the evidence has its own"
         )
+    arguments = given.get("arguments", [])
+    if not isinstance(arguments, (str, list)) or not all(isinstance(item, str) for item in arguments):
+        raise AnsibleFilterError(f"{_NAME}: arguments are a text or a list of texts, not {arguments!r}")
     try:
         if isinstance(given.get("arguments"), str):
             given["arguments"] = shlex.split(given["arguments"])

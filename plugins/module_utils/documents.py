@@ -579,7 +579,8 @@ def budget_entry(subject, **more):
     subject: ``{namespace, pod, uid, container, attempt}``; model: ``{name, source, parameters (billions), ...}``; gpu: ``{name,
     count, total_bytes, free_bytes, from}``; settings: what somebody set; segments: ``[{name, bytes, proof: measured|modelled|set,
     formula, error_bytes, in_budget}]``; capacity: ``{total, utilization, requested, free, free_check}``; kv: block size, tokens,
-    concurrency, what one request needs; fits: True, False or None; largest: ``{max_model_len, max_num_seqs, max_concurrency}``;
+    concurrency, what one request needs; fits: True, False or None; close: whether
+    that is None because the model's error decides; largest: ``{max_model_len, max_num_seqs, max_concurrency}``;
     changes: CHANGEs with ``helps``, ``costs`` and what the budget is ``after`` each; hardware: GPUs that would hold it;
     host: see ``sizing.host.host_memory``, with limit, request and fits; undetermined: what isn't known, and how to tell it.
     """
@@ -594,6 +595,7 @@ def budget_entry(subject, **more):
             "settings": {},
             "sentence": None,
             "fits": None,
+            "close": False,
             "capacity": None,
             "segments": [],
             "ranks": None,

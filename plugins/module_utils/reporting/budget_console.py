@@ -29,12 +29,12 @@ def _overview(view, width):
     counts = f"{summary['fits']} fit, {summary['doesnt_fit']} don't, {summary['unknown']} not known"
     lines = [f"{summary['engines']} engines sized: {counts}."]
     for entry in view["entries"]:
-        lines.append(shorten(f"  {entry['verdict'].ljust(11)}  {entry['ref']}: {entry['title']}", width))
+        lines += wrap(f"  {entry['verdict'].ljust(11)}  {entry['head']}", width, " " * 15)
     return lines
 
 
 def _entry(entry, width):
-    lines = [shorten(f"{entry['ref']}: {entry['title']}", width)]
+    lines = wrap(entry["head"], width, "  ")
     lines += ["  " + line for line in wrap(entry["sentence"], width - 2)]
     lines += budget_lines(entry, width)
     if entry["host"]:

@@ -28,6 +28,7 @@ _SHORT_WORDS = {
 }
 _PROOF_WORDS = {"measured": "this log", "modelled": "modelled", "set": "set"}
 _VERDICT_WORDS = {True: "fits", False: "doesn't fit", None: "not known"}
+_CLOSE = "too close"
 _HOST_BY = {
     "table": "the runbook's table for this size of model, corrected by the mechanism",
     "mechanism": "the mechanism",
@@ -96,7 +97,10 @@ def entry_view(entry):
     return {
         "ref": _ref(entry),
         "title": _title(entry),
-        "verdict": _VERDICT_WORDS[verdict(entry)],
+        "head": _head(entry),
+        "verdict": _CLOSE
+        if entry.get("close") and verdict(entry) is None
+        else _VERDICT_WORDS[verdict(entry)],
         "sentence": clean(entry.get("sentence")),
         "line": _line(entry),
         "gpu_title": _gpu_title(entry),
@@ -118,6 +122,12 @@ def _ref(entry):
     name = "/".join(clean(subject[key]) for key in ("namespace", "pod") if subject.get(key))
     container = clean(subject.get("container"))
     return name if not container or container == clean(subject.get("pod")) else f"{name} ({container})"
+
+
+def _head(entry):
+    """Pod and model; of a model without a pod its name once."""
+    ref, title = _ref(entry), _title(entry)
+    return title if title.startswith(ref) else f"{ref}: {title}"
 
 
 def _title(entry):
@@ -153,9 +163,10 @@ def _line(entry):
     need = (entry.get("kv") or {}).get("need_bytes")
     needed = "" if need is None else f"; one request of full length needs {gib(need)}"
     room = _short("KV cache", kv)
+    one = "each GPU" if ((entry.get("ranks") or {}).get("count") or 1) > 1 else "the GPU"
     if requested is None or kv["proof"] != "modelled":
-        return f"GiB of each GPU: {', '.join([*taken, room])}{needed}"
-    return f"GiB of each GPU: {gib(requested)} requested - {' - '.join(taken)} = {room}{needed}"
+        return f"GiB of {one}: {', '.join([*taken, room])}{needed}"
+    return f"GiB of {one}: {gib(requested)} requested - {' - '.join(taken)} = {room}{needed}"
 
 
 def _short(words, item):
@@ -227,6 +238,8 @@ def _largest(entry):
     largest = entry.get("largest") or {}
     words = (("max_model_len", "--max-model-len"), ("max_num_seqs", "--max-num-seqs"))
     said = [f"{flag} {largest[name]}" for name, flag in words if largest.get(name)]
+    if len(said) > 1:
+        said = [f"{' or '.join(said)}, each with everything else as it is"]
     if largest.get("max_concurrency"):
         said.append(f"{largest['max_concurrency']:.2f} requests of full length at once")
     return said
@@ -236,4 +249,5 @@ def _hardware(item):
     parallel = item.get("tensor_parallel_size") or 1
     length = item.get("estimated_max_len")
     fits = "" if item.get("fits") else f", up to {length} tokens" if length else ""
-    return f"{parallel} x {clean(item.get('gpu'))} (KV cache {gib(item.get('available_kv'))} GiB each{fits})"
+    each = " each" if parallel > 1 else ""
+    return f"{parallel} x {clean(item.get('gpu'))} (KV cache {gib(item.get('available_kv'))} GiB{each}{fits})"

@@ -73,7 +73,7 @@ def change_view(change):
     return {
         "what": change_words(change),
         "why": clean(change.get("why")),
-        "with": [clean(name) for name in change.get("with") or []],
+        "with": [clean(ACTIONS.get(name, name)) for name in change.get("with") or []],
         "command": clean(change.get("command")),
         "proof": change.get("proof"),
         "change": {key: change.get(key) for key in ("target", "name", "direction", "value")},

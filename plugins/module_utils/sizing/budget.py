@@ -16,6 +16,7 @@ from .activation import Load, activation_peak, graph_memory, non_torch
 from .architecture import default_length, layer_list
 from .config_fields import note
 from .kv_cache import KvCache
+from .refusals import refusals
 from .weights import draft_bytes, encoder_split, lora_bytes, parallel_error, weights
 
 # Beyond this share a measured and a modelled number contradict each other.
@@ -69,7 +70,8 @@ def budget(arch, gpu, settings, version=None, measured=None, known=None):
     the start; each may be missing); settings: vLLM's options by name (``tensor_parallel_size``, ``max_model_len`` ...; what is
     missing takes the version's default) and beside them ``engine`` (V0 or V1), ``speculative_tokens``,
     ``draft_layers`` (in-checkpoint drafts that run), ``draft`` (an architecture), ``encoder`` (as ``weights``) and
-    ``checkpoint_bytes``, ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
+    ``checkpoint_bytes``, ``spare_bytes`` (what must remain beyond need),
+    ``estimate_graphs`` (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), ``v2_runner``;
     measured: bytes that a log gave, any of ``weights, activation_peak, non_torch, graph, graph_estimated,
     kv_available``, one rank's; known: an empty dict that a search passes to all its calls for one arch and version,
     so that weights, peaks and KV layout are computed once for equal settings.
@@ -406,6 +408,9 @@ class _Budget:
         kv_segment = self._available(segments, capacity)
         segments.append(kv_segment)
         cache = self._cache()
+        capability = _capability_pair(self.gpu.get("compute_capability"))
+        own = default_length(self.arch, self.version)
+        self.problems += refusals(self.settings, self._used(), own, capability, self.gpu.get("name"))
         rooms = self._rooms(kv_segment, [total - sums[stage] for total in sums])
         available = None
         if kv_segment["bytes"] is not None:
@@ -415,7 +420,9 @@ class _Budget:
                 int(room / share) if room > 0 else room for room, share in zip(rooms, shares) if share
             )
         override = self._whole("num_gpu_blocks_override", None)
-        report = None if available is None else cache.report(max(0, available), self.length, override)
+        # What must be left over besides: a search leaves the model's error.
+        sure = None if available is None else available - (self.settings.get("spare_bytes") or 0)
+        report = None if sure is None else cache.report(max(0, sure), self.length, override)
         for text in cache.assumptions:
             note(self.assumptions, text)
         pool = override * cache.bytes_per_block if override else kv_segment["bytes"]
@@ -423,7 +430,7 @@ class _Budget:
             segment["bytes"] for segment in segments if segment["in_budget"] and segment is not kv_segment
         )
         outside = self._outside(segments, capacity, held, pool)
-        fits = self._verdict(available, capacity, report, override, segments[0]["bytes"], pool)
+        fits = self._verdict(sure, capacity, report, override, segments[0]["bytes"], pool)
         return {
             "segments": segments,
             "ranks": {
@@ -566,9 +573,10 @@ class _Budget:
         self._check_room(own, pool, capacity)
         self._check_states(report)
         if report["fits"] is False:
+            room = override * report["bytes_per_block"] if override else available
             self.problems.append(
                 f"One request of {self.length} tokens needs {report['need_bytes'] / GIB:.2f} GiB of KV cache, "
-                f"{available / GIB:.2f} GiB are there; estimated maximum length {report['estimated_max_len']}."
+                f"{room / GIB:.2f} GiB are there; estimated maximum length {report['estimated_max_len']}."
             )
         return False if self.problems else report["fits"]
 

@@ -8,12 +8,14 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..documents import EVIDENCE_SCHEMA, MODEL_SCHEMA, DocumentError, budget_document, budget_entry, require
-from ..quantities import show_bytes
+from ..engine.versions import parse_version
+from ..quantities import quantity_bytes, show_bytes
 from . import fit
 from .budget import BudgetError, budget
 from .gpus import gpu as product_of
 from .host import host_memory
 from .subjects import of_evidence, of_model, unknown_gpu
+from .weights import weights
 
 # What an entry holds of ``budget`` under the same name.
 _GPU_PARTS = (
@@ -21,7 +23,10 @@ _GPU_PARTS = (
     *("outside", "problems", "contradictions"),
 )
 # Settings that are an architecture, or no option of vLLM's.
-_OURS = ("draft", "engine", "v2_runner", "checkpoint_bytes", "encoder", "estimate_graphs")
+_OURS = (
+    *("draft", "engine", "v2_runner", "checkpoint_bytes", "encoder", "estimate_graphs"),
+    *("allow_long_max_model_len", "speculative_tokens", "draft_layers"),
+)
 _FROM_A_LOG = "printed by the engine"
 
 
@@ -30,22 +35,34 @@ def budgets_of(document, models=None, gpu=None, search=True, **asked):
 
     models: list of model documents, for names that the bundled table doesn't know; one alone stands for every
     model; gpu: a product's name where the evidence names none; search: whether to look for what would fit;
-    asked: of a model document: ``arguments``, ``count``, ``version``, ``memory_limit``, ``env``.
-    Raises DocumentError where the document is none and where ``gpu`` is no product.
+    asked: ``version``, and of a model document ``arguments``, ``count``, ``memory_limit``, ``env``.
+    Raises DocumentError where the document is none, where ``gpu`` is no product, and for a count or limit that is none.
     """
     if gpu and product_of(gpu) is None:
         raise DocumentError(unknown_gpu(gpu))
     schema = document.get("schema") if isinstance(document, dict) else None
+    _check(asked)
     if schema == MODEL_SCHEMA:
         source: str | None = "model"
         subjects = [of_model(document, gpu=gpu, **asked)]
     else:
         require(document, EVIDENCE_SCHEMA, "the memory budget")
-        subjects = of_evidence(document, _by_name(models), gpu)
+        subjects = of_evidence(document, _by_name(models), gpu, asked.get("version"))
         source = (document.get("source") or {}).get("kind")
     result = budget_document(source)
     result["entries"] = [entry(subject, search) for subject in subjects]
     return result
+
+
+def _check(asked):
+    count, limit = asked.get("count"), asked.get("memory_limit")
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise DocumentError(f"the number of GPUs is a whole number from 1 on, not {count!r}")
+    if limit is not None and not (quantity_bytes(limit) or 0) > 0:
+        raise DocumentError(f"the memory limit is a Kubernetes quantity such as 64Gi, not {limit!r}")
+    version = asked.get("version")
+    if version is not None and parse_version(version) is None:
+        raise DocumentError(f"vLLM's version is a release such as 0.11.0, not {version!r}")
 
 
 def _by_name(models):
@@ -76,6 +93,7 @@ def entry(subject, search=True):
         ]
     elif subject.arch is None:
         found.update(_measured_alone(subject))
+        _refuse(found, subject)
     else:
         _add_gpu(found, subject, search)
     found["host"] = _host(subject, found)
@@ -108,34 +126,83 @@ def _add_gpu(found, subject, search):
         for text in result["assumptions"]:
             _note(found["assumptions"], text)
         if search and subject.gpu["total_bytes"] is not None:
-            found.update(_searched(inputs, found))
+            found.update(_searched(inputs, found, result))
     except BudgetError as error:
         found["fits"] = False
         found["problems"] = [str(error)]
 
 
 def _judge(found, result, subject):
-    """The verdict; what the version's own check lets pass may still run out of memory beside the budget."""
-    found["fits"], outside = result["fits"], result["outside"]
-    if not result["fits"] or outside is None or "graph" in subject.measured:
-        return
-    missing = -outside["margin"] - outside["error_bytes"]
-    if missing > 0:
+    """The verdict: what vLLM refuses, what isn't known, what is too close to tell, what lies beside the budget."""
+    found["fits"] = result["fits"]
+    missing = _lacking_beside(result, subject)
+    if result["fits"] and missing > 0:
         found["fits"] = False
         found["problems"] = [
             f"CUDA graphs and what the driver holds need {show_bytes(missing)} more than this gpu_memory_utilization leaves "
             "beside the budget: it ends as an out-of-memory error while graphs are captured or at the first requests."
         ]
+    elif result["fits"] is not None and not subject.auto_length and _too_close(result):
+        found["fits"], found["close"] = None, True
+    if subject.missing:
+        found["fits"] = None
+    _refuse(found, subject)
 
 
-def _searched(inputs, entry):
-    """What fits at most; for a start that doesn't: what would make it fit, and which GPUs would hold it."""
+def _lacking_beside(result, subject):
+    """Bytes that are surely missing beside the budget; none where the log shows that graphs were captured."""
+    outside = result["outside"]
+    if outside is None or "graph" in subject.measured:
+        return 0
+    return -outside["margin"] - outside["error_bytes"]
+
+
+def _too_close(result):
+    """Whether what remains and what one request needs differ by less than the model's error."""
+    need, available = (result["kv"] or {}).get("need_bytes"), result["available_kv"]
+    if need is None or available is None or _other_problems(result):
+        return False
+    return abs(available - need) < result["available_kv_error"]
+
+
+def _other_problems(result):
+    """Problems that no error of the model explains."""
+    room = ("One request of", "No available memory")
+    return [text for text in result["problems"] if not text.startswith(room)]
+
+
+def _refuse(found, subject):
+    """What vLLM doesn't take, and fewer GPUs than ranks: no start, whatever the memory."""
+    refused = list(subject.refused)
+    ranks = subject.ranks_of_a_replica
+    if subject.gpus_given and ranks > subject.gpus_given:
+        refused.append(
+            f"The flags make {ranks} ranks, and {subject.gpus_given} GPUs are given: vLLM doesn't start."
+        )
+    if refused:
+        found["fits"], found["close"] = False, False
+        found["problems"] = refused + found["problems"]
+
+
+def _searched(inputs, entry, result):
+    """What surely fits at most; for a start that doesn't: what would make it fit, and which GPUs would hold it.
+
+    Sure is what leaves the model's error over; nothing of that where the KV memory was measured.
+    """
     arch, gpu, settings, version, measured = inputs
-    found = {"largest": fit.largest(*inputs)}
-    if entry["fits"] is False:
-        found["changes"] = fit.changes(arch, gpu, settings, version, measured, goal=_goal(entry))
-        found["hardware"] = fit.hardware(arch, settings, version, measured, gpu=gpu, unified=gpu["unified"])
+    sure = dict(settings, spare_bytes=result["available_kv_error"])
+    found = {"largest": fit.largest(arch, gpu, sure, version, measured)}
+    if entry["fits"] is False or entry["close"]:
+        changes = fit.changes(arch, gpu, sure, version, measured, goal=_goal(entry))
+        found["changes"] = [item for item in changes if not _is_in_force(item, entry["settings"])]
+        found["hardware"] = fit.hardware(arch, sure, version, measured, gpu=gpu, unified=gpu["unified"])
     return found
+
+
+def _is_in_force(change, used):
+    """Whether a change that doesn't help is what is set already."""
+    name = change["name"].lstrip("-").replace("-", "_")
+    return not change["helps"] and change["value"] is not None and used.get(name) == change["value"]
 
 
 def _goal(entry):
@@ -143,7 +210,9 @@ def _goal(entry):
     if entry["capacity"]["free_check"] is False:
         return "free_check"
     kv = entry["kv"] or {}
-    return "outside" if kv.get("fits") and (entry["available_kv"] or 0) > 0 else "start"
+    return (
+        "outside" if kv.get("fits") and not entry["close"] and (entry["available_kv"] or 0) > 0 else "start"
+    )
 
 
 def _with_length_that_fits(inputs, result, found):
@@ -209,7 +278,9 @@ def _host(subject, found):
     facts = dict(subject.host)
     limit, request = facts.pop("limit_bytes"), facts.pop("request_bytes")
     if facts["model_bytes"] is None:
-        facts["model_bytes"] = _checkpoint(found)
+        facts["model_bytes"] = (
+            _weights_on_cpu(subject) if subject.accelerator == "cpu" else _checkpoint(found)
+        )
     result = host_memory(subject.told, subject.version, **facts)
     result.update(limit=limit, request=request)
     result["fits"] = _host_fits(limit, result)
@@ -223,6 +294,16 @@ def _host_fits(limit, result):
     if limit < result["need_bytes"]:
         return False
     return True if limit >= result["limit_bounds"][0] else None
+
+
+def _weights_on_cpu(subject):
+    """Bytes of the weights where they are host memory, or None."""
+    if subject.arch is None:
+        return None
+    given = subject.settings.get
+    return weights(
+        subject.arch, quantization=given("quantization"), dtype=given("dtype"), version=subject.version
+    )["bytes"]
 
 
 def _checkpoint(found):
@@ -254,20 +335,27 @@ def _contradiction(item):
 def _sentence(found):
     """What a person must know of the budget, in one or two sentences."""
     said = []
-    kv, available = found["kv"] or {}, found["available_kv"]
+    kv, available, host = found["kv"] or {}, found["available_kv"], found["host"]
     if found["fits"] is False:
         said.append("Doesn't fit. " + " ".join(found["problems"][:2]))
+    elif found["close"]:
+        said.append(
+            f"Too close to tell: {show_bytes(available)} remain for the KV cache, give or take "
+            f"{show_bytes(found['available_kv_error'])}, and one request needs {show_bytes(kv['need_bytes'])}. A start will tell."
+        )
     elif found["fits"]:
         concurrency = kv.get("max_concurrency")
         many = f", {concurrency:.1f} requests of full length at once" if concurrency else ""
-        said.append(f"Fits: {show_bytes(available)} remain for the KV cache of each GPU{many}.")
+        each = " of each GPU" if (found["ranks"] or {}).get("count", 1) > 1 else ""
+        said.append(f"Fits the GPU: {show_bytes(available)} remain for the KV cache{each}{many}.")
     else:
-        why = "; ".join(found["undetermined"]) or "what decides isn't known"
-        said.append(f"Whether it fits the GPU isn't known: {why}.")
-    host = found["host"]
+        why = "; ".join(found["undetermined"]) or "how long a request may be (give --max-model-len)"
+        said.append(f"Whether it fits the GPU isn't known. Not known is: {why}.")
     if host and host["fits"] is False:
         said.append(
             f"The memory limit of {show_bytes(host['limit'])} is below the {show_bytes(host['need_bytes'])} of host "
             "memory that it needs."
         )
+        if found["fits"] is not False:
+            said.insert(0, "Doesn't fit its memory limit.")
     return " ".join(said)

@@ -7,11 +7,15 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
+import re
 from typing import Any, NamedTuple
 
+from ..engine import flags
 from ..engine.accelerators import devices
+from ..engine.command_line import is_unresolved
 from ..engine.settings import engine_generation, engine_settings, uses_v2_runner
 from ..engine.versions import in_range
 from ..quantities import MIB, quantity_bytes
@@ -48,6 +52,7 @@ _WHOLE = (
 )
 # A setting's words for "vLLM decides".
 _AUTOMATIC = ("auto", "", None)
+_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?")
 # Speculative methods that draft with layers of the checkpoint itself, and those that draft without a model.
 _OWN_LAYERS = ("mtp",)
 _NO_MODEL = ("ngram", "suffix", "custom_class")
@@ -69,6 +74,8 @@ class Subject(NamedTuple):
 
     ref: ``{namespace, pod, uid, container, attempt}``; model: ``{name, source, parameters, ...}``; arch: of
     ``architecture`` or None; settings: plain, what somebody set; told: all settings as the evidence has them;
+    refused: sentences on values that vLLM doesn't take; gpus_given: of all pods of the engine, None: not known;
+    ranks_of_a_replica: tensor times pipeline parallel size;
     gpu: ``{name, count, total_bytes, free_bytes, from, ...}``; measured: bytes of a log by ``budget``'s names;
     numbers: the log's other numbers by their own names; host: what ``host_memory`` takes beside the settings, and
     ``limit_bytes``, ``request_bytes``; auto_length: whether the length is whatever fits; missing: sentences.
@@ -89,13 +96,16 @@ class Subject(NamedTuple):
     auto_length: bool
     assumptions: list
     missing: list
+    refused: list
+    gpus_given: int | None
+    ranks_of_a_replica: int
 
 
-def of_evidence(evidence, models=None, gpu=None):
+def of_evidence(evidence, models=None, gpu=None, version=None):
     """The subjects of an evidence document: one for each engine container and attempt that tells a number.
 
-    models: ``{name: model document}`` for models that the table doesn't know; gpu: a product's name that is taken
-    where the evidence has none. An engine whose attempts tell no number gives one subject, of its last attempt.
+    models: ``{name: model document}`` for models that the table doesn't know; gpu, version: a product's name and a release
+    that are taken where the evidence has none. An engine whose attempts tell no number gives one subject, of its last attempt.
     """
     found, leaders = [], _leaders(evidence)
     for pod in evidence.get("pods") or []:
@@ -104,6 +114,8 @@ def of_evidence(evidence, models=None, gpu=None):
             if not _value(container.get("settings") or {}, "model") and pod.get("group") in leaders:
                 # A worker of an engine over several pods starts without flags: it runs what its leader is told.
                 container = dict(container, **leaders[pod["group"]])
+            if version and not (container.get("engine") or {}).get("version"):
+                container = dict(container, engine=dict(container["engine"], version=version))
             found += _of_container(pod, container, node, models or {}, gpu)
     return found
 
@@ -160,7 +172,8 @@ def _of_container(pod, container, node, models, gpu):
 
 def _subject(pod, container, attempt, node, models, gpu):
     assumptions: list[str] = []
-    missing: list[str] = []
+    missing: list[str] = list(container.get("unresolved") or [])
+    refused: list[str] = []
     log = (attempt or {}).get("log") or {}
     told = container.get("settings") or {}
     engine = container.get("engine") or {}
@@ -171,6 +184,10 @@ def _subject(pod, container, attempt, node, models, gpu):
     model = _model(_name(container, told), models, given, assumptions, missing)
     arch = model.pop("arch")
     settings = _settings(given, arch, version, assumptions)
+    _unread(told, missing, refused)
+    if _on(given.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN")) or log.get("numbers"):
+        # An engine that printed numbers had passed the check of its length.
+        settings["allow_long_max_model_len"] = True
     if generation:
         settings["engine"] = generation
     if model["checkpoint_bytes"] and not given.get("quantization"):
@@ -206,6 +223,9 @@ def _subject(pod, container, attempt, node, models, gpu):
         auto_length=auto_length,
         assumptions=assumptions,
         missing=missing,
+        refused=refused,
+        gpus_given=_gpus_given(pod, container),
+        ranks_of_a_replica=_ranks(settings, ("tensor_parallel_size", "pipeline_parallel_size")),
     )
 
 
@@ -248,6 +268,28 @@ def _settings(given, arch, version, assumptions):
         # Models with state layers cache prefixes by default from 0.28 only (vllm-memory 6.3).
         settings["enable_prefix_caching"] = in_range(version, "0.28") is not False
     return settings
+
+
+def _unread(told, missing, refused):
+    """What was written for an option that counts and can't be read: a variable that isn't set, a value that vLLM refuses."""
+    for name, entry in told.items():
+        flag = "--" + name.replace("_", "-")
+        if (
+            name in _BUDGET_OPTIONS
+            and entry.get("value") is None
+            and entry.get("from") not in ("log", "default")
+        ):
+            written = entry.get("written")
+            if written and is_unresolved(written):
+                missing.append(f"what {written} in {flag} stands for")
+            elif written is not None:
+                refused.append(f"{flag} {written or 'without a value'}: vLLM doesn't take that.")
+        elif entry.get("from") == "arg" and name not in flags.BY_NAME and name.islower():
+            near = difflib.get_close_matches(name, _BUDGET_OPTIONS, 1, 0.85)
+            if near:
+                refused.append(
+                    f"{flag} is no option of vLLM that is known; --{near[0].replace('_', '-')} is."
+                )
 
 
 def _table(value):
@@ -313,7 +355,10 @@ def _name(container, told):
 
 def _model(name, models, given, assumptions, missing):
     """``{name, source, parameters, checkpoint_bytes, ..., arch}``: a given document, the table, or only a name."""
-    document = models.get(name) or models.get("*") or {}
+    document = models.get(name)
+    if document is None:
+        # One document alone stands for whatever the table doesn't know.
+        document = (models.get("*") if not name or known_model(str(name)) is None else None) or {}
     config, source = document.get("config"), document.get("source")
     for text in document.get("assumptions") or ():
         note(assumptions, text)
@@ -335,15 +380,15 @@ def _model(name, models, given, assumptions, missing):
     }
     if config is None:
         missing.append(
-            "the command line names no model"
+            "the model, which the command line doesn't name"
             if not name
-            else f"the architecture of {name} isn't known: give its config.json (vllm_oom_model_config)"
+            else f"the architecture of {name} (give its config.json with vllm_oom_model_config)"
         )
         return found
     try:
         arch = architecture(_overridden(config, _table(given.get("hf_overrides"))))
     except ConfigError as error:
-        missing.append(f"the config of {name} describes no model that can be sized: {error}")
+        missing.append(f"how to read the config of {name} ({error})")
         return found
     for text in arch["assumptions"]:
         note(assumptions, text)
@@ -371,7 +416,9 @@ def _gpu_facts(pod, container, node, log, asked, settings, assumptions, missing)
     request = pod.get("gpu_request") or {}
     labels = node.get("gpu") or {}
     numbers = _numbers(log)
-    name = labels.get("product") or request.get("product") or asked
+    name = _with_profile(labels.get("product") or _smallest(request) or asked, container, request)
+    if asked and name and gpus.gpu(asked) is not None and gpus.gpu(name) not in (None, gpus.gpu(asked)):
+        note(assumptions, f"{asked}, which was asked for, isn't taken: {name} is selected")
     total = numbers.get("gpu_total")
     origin = "log" if total is not None else None
     product = (gpus.gpu(name, total) or gpus.gpu(name)) if name else None
@@ -386,7 +433,7 @@ def _gpu_facts(pod, container, node, log, asked, settings, assumptions, missing)
         origin = "node" if labels.get("product") else request.get("from") or "given"
         note(assumptions, f"the GPU's total memory is that of {product['name']} by the catalogue")
     if total is None and not missing:
-        missing.append("which GPU it runs on isn't known: name it (vllm_oom_gpu)")
+        missing.append("which GPU it runs on (name it with vllm_oom_gpu)")
     facts: dict[str, Any] = {
         "name": product["name"] if product else name,
         "count": _gpu_count(container, request, settings),
@@ -404,16 +451,41 @@ def _gpu_facts(pod, container, node, log, asked, settings, assumptions, missing)
     return facts
 
 
+def _smallest(request):
+    """Of the products that a selector allows the one with the least memory: it must fit there too."""
+    names = [name for name in (request.get("product"), *(request.get("alternatives") or ())) if name]
+    known = [(gpus.visible_bytes(product), name) for name in names for product in [gpus.gpu(name)] if product]
+    return min(known)[1] if known else next(iter(names), None)
+
+
+def _with_profile(name, container, request):
+    """A card's name with the MIG profile that the container asks for."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    profile = request.get("profile") or next(
+        (match.group(1) for match in map(_MIG_RESOURCE.fullmatch, sorted(limits)) if match), None
+    )
+    if not profile or "mig" in str(name or "").lower():
+        return name
+    return f"{name or ''} MIG {profile}".strip()
+
+
 def unknown_gpu(name):
     """What to say of a name that is no product's, or several products'."""
     nearest = gpus.candidates(name)
-    near = f"; name one of {', '.join(nearest[:5])}" if nearest else ""
+    near = (
+        f"; name one of {', '.join(nearest[:5])}"
+        if nearest
+        else "; names are like A100 80GB, H100 80GB, L40S, H200"
+    )
     return f"the GPU '{name}' isn't one product of the catalogue{near}"
 
 
-def _ranks(settings):
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def _ranks(settings, names=_PARALLEL):
     total = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+    for name in names:
         value = settings.get(name)
         total *= value if isinstance(value, int) and value > 0 else 1
     return total
@@ -422,6 +494,16 @@ def _ranks(settings):
 def _gpu_count(container, request, settings):
     limits = (container.get("resources") or {}).get("limits") or {}
     return devices(limits, parts=True) or request.get("count") or _ranks(settings)
+
+
+def _gpus_given(pod, container):
+    """GPUs of all pods of one engine, or None where that isn't known."""
+    request = pod.get("gpu_request") or {}
+    limits = (container.get("resources") or {}).get("limits") or {}
+    count = devices(limits, parts=True) or request.get("count")
+    if not count or pod.get("group"):
+        return None
+    return count * (pod.get("members") or 1)
 
 
 # What a log measured.

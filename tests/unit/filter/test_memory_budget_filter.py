@@ -66,7 +66,15 @@ def test_the_result_is_plain_data():
             "the GPU 'RTX 4900' isn't one product of the catalogue; name one of RTX 4090",
         ),
         (MODEL, {"colour": "red"}, "unknown option 'colour'"),
-        (EVIDENCE, {"version": "0.11.0"}, "version go with a model document only"),
+        (EVIDENCE, {"count": 2}, "count go with a model document only"),
+        (MODEL, {"count": -1}, "the number of GPUs is a whole number from 1 on, not -1"),
+        (MODEL, {"arguments": 5}, "arguments are a text or a list of texts, not 5"),
+        (
+            MODEL,
+            {"memory_limit": "64GB"},
+            "the memory limit is a Kubernetes quantity such as 64Gi, not '64GB'",
+        ),
+        (MODEL, {"version": "banana"}, "vLLM's version is a release such as 0.11.0, not 'banana'"),
         (EVIDENCE, {"models": [{"schema": "x"}]}, "the memory budget's models needs a document with schema"),
         (dict(EVIDENCE, pods=[{"containers": 5}]), {}, "has the right schema but not its shape"),
     ],
@@ -82,7 +90,7 @@ def test_bad_input_is_one_sentence(document, options, words):
 @pytest.mark.parametrize(
     ("format", "start"),
     [
-        ("console", "org/eight-billion: org/eight-billion (8.03B), 1 x A100 80GB, vLLM 0.11.0"),
+        ("console", "org/eight-billion (8.03B), 1 x A100 80GB, vLLM 0.11.0"),
         ("markdown", "# vLLM memory budget"),
     ],
 )

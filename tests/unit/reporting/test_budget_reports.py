@@ -93,7 +93,7 @@ def test_gpu_and_host_must_both_have_room(gpu, limit, host, expected):
 
 def test_a_sum_that_is_computed_is_shown_as_one():
     assert entry_view(entry())["line"] == (
-        "GiB of each GPU: 72.00 requested - weights 61.00 (this log) - activation 1.50 = KV cache 9.50; "
+        "GiB of the GPU: 72.00 requested - weights 61.00 (this log) - activation 1.50 = KV cache 9.50; "
         "one request of full length needs 10.00"
     )
 
@@ -101,7 +101,7 @@ def test_a_sum_that_is_computed_is_shown_as_one():
 def test_an_end_that_was_measured_is_no_sum():
     measured = entry(segments=[segment("weights", 61), segment("kv_available", 4.45, "measured")])
     assert entry_view(measured)["line"] == (
-        "GiB of each GPU: weights 61.00, KV cache 4.45 (this log); one request of full length needs 10.00"
+        "GiB of the GPU: weights 61.00, KV cache 4.45 (this log); one request of full length needs 10.00"
     )
 
 
@@ -115,6 +115,31 @@ def test_the_table_goes_from_the_card_to_the_need():
         ("= KV cache", "9.50", "modelled ±0.30"),
         ("one request of full length needs", "10.00", ""),
     ]
+
+
+def test_an_engine_that_is_too_close_to_tell_is_shown_so():
+    shown = entry_view(entry(fits=None, close=True))
+    assert shown["verdict"] == "too close"
+    assert entry_view(entry(fits=None))["verdict"] == "not known"
+
+
+def test_limits_that_hold_alone_are_not_read_as_a_pair():
+    shown = entry_view(entry(largest={"max_model_len": 21664, "max_num_seqs": 711, "max_concurrency": None}))
+    assert shown["largest"] == [
+        "--max-model-len 21664 or --max-num-seqs 711, each with everything else as it is"
+    ]
+
+
+def test_a_model_without_a_pod_is_named_once():
+    alone = documents.budget_entry(
+        {"pod": "org/x", "container": "org/x"}, model={"name": "org/x", "parameters": 8.03}
+    )
+    assert entry_view(alone)["head"] == "org/x (8.03B), vLLM of unknown version"
+
+
+def test_actions_that_belong_together_are_shown_in_words():
+    both = dict(change("flag", "--x", "set", 1, "w", with_=["smaller_quantization"]), helps=True)
+    assert entry_view(entry(changes=[both]))["do"][0]["with"] == [documents.ACTIONS["smaller_quantization"]]
 
 
 def test_what_is_not_known_leaves_no_empty_table():

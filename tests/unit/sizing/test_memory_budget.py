@@ -155,3 +155,123 @@ def test_the_config_is_not_changed():
     before = json.dumps(LLAMA)
     entry_of(node=A100, settings={"hf_overrides": {"num_hidden_layers": 2}})
     assert json.dumps(LLAMA) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"max_model_len": 200000},
+            "max_model_len 200000 is more than the 131072 that the model's config allows",
+        ),
+        ({"max_num_seqs": 100000}, "max_num_batched_tokens (2048) is smaller than max_num_seqs (100000)"),
+        ({"dtype": "bfloat16"}, "bfloat16 needs compute capability 8.0, and T4 has 7.5"),
+    ],
+)
+def test_what_vllm_refuses_is_no_start(settings, words):
+    found = entry_of(node={"product": "Tesla-T4"}, settings=dict(settings, max_num_batched_tokens=2048))
+    assert found["fits"] is False
+    assert any(words in text for text in found["problems"])
+
+
+def test_a_longer_context_is_taken_where_it_is_allowed():
+    allowed = {"max_model_len": 200000, "VLLM_ALLOW_LONG_MAX_MODEL_LEN": True}
+    assert entry_of(node=A100, settings=allowed)["fits"] is True
+    # An engine that printed numbers had passed that check.
+    started = entry_of([("weights", int(14.99 * GIB), None)], A100, settings={"max_model_len": 200000})
+    assert not any("allows" in text for text in started["problems"])
+
+
+def written(name, text, known=None):
+    document = evidence(node=A100)
+    settings = document["pods"][0]["containers"][0]["settings"]
+    settings[name] = {
+        "value": known,
+        "from": "arg",
+        "line": None,
+        **({"written": text} if known is None else {}),
+    }
+    (found,) = budgets_of(document, [MODEL])["entries"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("max_model_len", "abc", "--max-model-len abc: vLLM doesn't take that."),
+        ("max_model_len", "", "--max-model-len without a value: vLLM doesn't take that."),
+        ("gpu_memory_utilization", "two", "--gpu-memory-utilization two: vLLM doesn't take that."),
+    ],
+)
+def test_a_value_that_vllm_does_not_take_is_no_start(name, text, words):
+    found = written(name, text)
+    assert found["fits"] is False
+    assert found["problems"][0] == words
+
+
+def test_a_misspelled_option_names_the_right_one():
+    found = written("max_modellen", None, known=4096)
+    assert found["fits"] is False
+    assert found["problems"][0] == "--max-modellen is no option of vLLM that is known; --max-model-len is."
+
+
+def test_what_a_variable_stands_for_is_not_guessed():
+    found = written("max_model_len", "$(LEN)")
+    assert found["fits"] is None
+    assert "what $(LEN) in --max-model-len stands for" in found["sentence"]
+
+
+@pytest.mark.parametrize(("gpus", "fits"), [("1", False), ("2", True)])
+def test_fewer_gpus_than_ranks_is_no_start(gpus, fits):
+    limits = {"limits": {"nvidia.com/gpu": gpus}, "requests": {}}
+    found = entry_of(node=A100, settings={"tensor_parallel_size": 2}, resources=limits)
+    assert found["fits"] is fits
+    assert fits or found["problems"][0] == "The flags make 2 ranks, and 1 GPUs are given: vLLM doesn't start."
+
+
+def test_within_the_models_error_nothing_is_decided():
+    # One request needs 16 GiB; find a length whose need is within the error of what is there.
+    sure = entry_of(node={"product": "NVIDIA-L4"}, settings={"max_model_len": 131072})
+    edge = sure["available_kv"] // sure["kv"]["bytes_per_token"] // 16 * 16
+    close = entry_of(node={"product": "NVIDIA-L4"}, settings={"max_model_len": edge - 16})
+    assert (sure["fits"], close["fits"], close["close"]) == (False, None, True)
+    assert "Too close to tell" in close["sentence"]
+    proposed = sure["largest"]["max_model_len"]
+    again = entry_of(node={"product": "NVIDIA-L4"}, settings={"max_model_len": proposed})
+    assert again["fits"] is True
+
+
+def test_a_fixed_number_of_blocks_shows_what_it_gives():
+    found = entry_of(node=A100, settings={"num_gpu_blocks_override": 100})
+    assert any("0.20 GiB are there" in text for text in found["problems"])
+
+
+def test_on_the_cpu_backend_weights_are_host_memory():
+    document = evidence()
+    document["pods"][0]["containers"][0]["engine"]["accelerator"] = "cpu"
+    (found,) = budgets_of(document, [MODEL])["entries"]
+    parts = {item["name"]: item["bytes"] for item in found["host"]["segments"]}
+    assert parts["weights"] == pytest.approx(15 * GIB, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"count": 0}, "the number of GPUs is a whole number from 1 on, not 0"),
+        ({"memory_limit": "64gi"}, "the memory limit is a Kubernetes quantity"),
+        ({"memory_limit": "-5Gi"}, "the memory limit is a Kubernetes quantity"),
+        ({"version": "latest"}, "vLLM's version is a release such as 0.11.0, not 'latest'"),
+    ],
+)
+def test_what_is_asked_for_is_checked(asked, words):
+    with pytest.raises(DocumentError, match=words):
+        budgets_of(MODEL, gpu="A100 80GB", **asked)
+
+
+def test_a_release_is_taken_where_the_evidence_names_none():
+    document = evidence(node=A100)
+    document["pods"][0]["containers"][0]["engine"]["version"] = None
+    (found,) = budgets_of(document, [MODEL], version="0.15.0")["entries"]
+    assert found["version"] == "0.15.0"
+    (own,) = budgets_of(evidence(node=A100), [MODEL], version="0.15.0")["entries"]
+    assert own["version"] == "0.11.0"

@@ -112,7 +112,7 @@ def test_the_log_beats_the_node_and_the_node_what_was_asked_for(numbers, node, a
 @pytest.mark.parametrize(
     ("product", "words"),
     [
-        (None, "which GPU it runs on isn't known"),
+        (None, "which GPU it runs on (name it with vllm_oom_gpu)"),
         ("A100", "isn't one product of the catalogue; name one of A100 40GB, A100 80GB"),
         ("RTX 4900", "name one of RTX 4090"),
         ("toaster", "the GPU 'toaster' isn't one product of the catalogue"),
@@ -167,7 +167,9 @@ def test_overrides_of_the_config_count():
 def test_a_model_that_the_table_does_not_know_is_said_with_what_to_do():
     (found,) = of_evidence(evidence())
     assert found.arch is None
-    assert any("org/model isn't known" in text and "vllm_oom_model_config" in text for text in found.missing)
+    assert any(
+        "the architecture of org/model" in text and "vllm_oom_model_config" in text for text in found.missing
+    )
 
 
 def test_a_config_without_layers_is_said():
@@ -210,3 +212,26 @@ def test_a_folder_is_what_the_manifest_puts_there():
     (found,) = of_evidence(document, {"hf://org/model": MODEL})
     assert found.arch is not None
     assert found.model["name"] == "hf://org/model"
+
+
+def asking(request, limits=None, **node):
+    document = evidence(node=node, resources={"limits": limits or {}, "requests": {}})
+    document["pods"][0]["gpu_request"] = request
+    (found,) = of_evidence(document, {"org/model": MODEL})
+    return found.gpu
+
+
+def test_of_several_products_the_smallest_must_hold_it():
+    assert asking({"product": "NVIDIA-A100-SXM4-80GB", "alternatives": ["NVIDIA-L4"]})["name"] == "L4"
+
+
+def test_a_slice_of_the_selected_card_is_no_card():
+    limits = {"nvidia.com/mig-2g.20gb": "1"}
+    assert asking({"product": "NVIDIA-H100-80GB-HBM3"}, limits)["name"] == "H100 80GB MIG 2g.20gb"
+    assert asking({}, limits, product="NVIDIA-H100-80GB-HBM3")["total_bytes"] < 20 * GIB
+
+
+def test_a_given_document_does_not_replace_what_the_table_knows():
+    document = evidence(settings={"model": "Qwen/Qwen3-14B"})
+    (found,) = of_evidence(document, {"/models/x": MODEL, "*": MODEL})
+    assert found.model["parameters"] == pytest.approx(14.77, rel=0.01)
