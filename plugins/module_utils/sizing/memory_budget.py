@@ -60,6 +60,12 @@ def _check(asked):
         raise DocumentError(f"the number of GPUs is a whole number from 1 on, not {count!r}")
     if limit is not None and not (quantity_bytes(limit) or 0) > 0:
         raise DocumentError(f"the memory limit is a Kubernetes quantity such as 64Gi, not {limit!r}")
+    words = [str(word).partition("=")[0] for word in asked.get("arguments") or ()]
+    if words[:1] == ["vllm"] or "--model" in words:
+        # Another model among them would be sized by this one's config.
+        raise DocumentError(
+            "the arguments are what follows 'vllm serve MODEL': give them without command and model"
+        )
     version = asked.get("version")
     if version is not None and parse_version(version) is None:
         raise DocumentError(f"vLLM's version is a release such as 0.11.0, not {version!r}")

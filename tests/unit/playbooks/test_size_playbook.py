@@ -54,7 +54,7 @@ def test_what_does_not_fit_fails_the_run_only_when_asked():
 def test_what_fits_passes_the_check():
     done = size(f"manifest={MANIFESTS / 'deployment.yaml'}", "fail_on=doesnt_fit")
     assert done.returncode == 0, done.stdout
-    assert "Fits: " in done.stdout
+    assert "Fits the GPU: " in done.stdout
 
 
 def test_a_relative_path_starts_where_the_command_is_called(tmp_path):
@@ -78,7 +78,7 @@ def test_a_models_own_config_counts(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = size("model_config=config.json", "gpu=L4", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "Fits: " in done.stdout
+    assert "Fits the GPU: " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,12 @@ def test_settings_that_no_start_could_have_are_a_verdict(flags, words):
     assert done.returncode == 2
     assert "Doesn't fit." in done.stdout
     assert words in done.stdout
+
+
+def test_words_behind_a_space_are_not_dropped_without_a_word():
+    done = run(PLAYBOOK, "-e", "vllm_oom_model=Qwen/Qwen3-8B", "-e", "vllm_oom_gpu=H200 MIG 3g.71gb")
+    assert done.returncode == 2
+    assert "MIG 3g.71gb belongs to no variable: a value with spaces is quoted twice" in failure(done)
+    quoted = run(PLAYBOOK, "-e", "vllm_oom_model=Qwen/Qwen3-8B", "-e", 'vllm_oom_gpu="H200 MIG 3g.71gb"')
+    assert quoted.returncode == 0
+    assert "1 x H200 MIG 3g.71gb" in quoted.stdout

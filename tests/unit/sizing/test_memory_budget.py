@@ -275,3 +275,11 @@ def test_a_release_is_taken_where_the_evidence_names_none():
     assert found["version"] == "0.15.0"
     (own,) = budgets_of(evidence(node=A100), [MODEL], version="0.15.0")["entries"]
     assert own["version"] == "0.11.0"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--model", "org/other"], ["--model=x"], ["vllm", "serve", "org/other"]]
+)
+def test_arguments_that_name_a_model_are_refused(arguments):
+    with pytest.raises(DocumentError, match="what follows 'vllm serve MODEL'"):
+        budgets_of(MODEL, gpu="A100 80GB", arguments=arguments)
