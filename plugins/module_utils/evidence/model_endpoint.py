@@ -184,6 +184,10 @@ class Endpoint:
         text = str(reason)
         if isinstance(reason, (socket.timeout, TimeoutError)) or "timed out" in text:
             return f"{where} doesn't answer in time (timeout is {self.timeout} seconds); {_OFFLINE}"
+        if any(word in text for word in _NO_TLS):
+            return (
+                f"{urlsplit(where).netloc} speaks no TLS; give hf_endpoint as http://{urlsplit(where).netloc}"
+            )
         if isinstance(reason, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
             return f"the certificate of {urlsplit(where).netloc} can't be trusted ({_tls(text)}); give its CA as ca_path"
         if isinstance(reason, ConnectionRefusedError) or "refused" in text.lower():
@@ -242,6 +246,8 @@ class Endpoint:
         return text
 
 
+# What OpenSSL says of an answer in plain HTTP, by its version.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "wrong version number")
 _OFFLINE = "give the config, a directory that has it, or a model of the bundled table (source=table)"
 
 

@@ -57,9 +57,17 @@ def is_repository(name):
 
 
 def local_path(name):
-    """The path that ``name`` is on this host, or None where there is none."""
+    """The path that ``name`` is on this host, or None where there is none; ModelError where nobody may look."""
     path = os.path.expanduser(name)
-    return path if os.path.exists(path) else None
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        if is_repository(name):
+            return None
+        raise _unreadable(path, error) from error
+    except (OSError, ValueError):
+        return None
+    return path
 
 
 def from_path(path, revision="main"):
@@ -69,11 +77,19 @@ def from_path(path, revision="main"):
             return _from_directory(path, revision)
         if os.path.isfile(path):
             return _from_file(path)
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except OSError as error:
-        raise ModelError(
-            f"{path} can't be read: {error.strerror or error}; look at its owner and mode"
-        ) from error
+        raise _unreadable(path, error) from error
     raise ModelError(f"there is no file or directory {path}; give the directory that holds {CONFIG}")
+
+
+def _unreadable(path, error):
+    where = "it and of the directories above it" if isinstance(error, PermissionError) else "it"
+    return ModelError(
+        f"{path} can't be read: {error.strerror or error}; look at the owner and mode of {where}"
+    )
 
 
 def from_cache(name, revision="main", environment=None):

@@ -261,6 +261,13 @@ def certificate(tmp_path_factory):
     return paths
 
 
+def test_a_server_without_tls_is_named_so():
+    with RecordedHub().running() as hub:
+        host = hub.url.partition("://")[2]
+        with pytest.raises(ModelError, match=f"{host} speaks no TLS; give hf_endpoint as http://{host}"):
+            Endpoint(f"https://{host}").model("org/model")
+
+
 def test_a_certificate_is_checked(certificate):
     with RecordedHub().running(*certificate) as hub:
         hub.add("org/plain", config__json=CONFIG)

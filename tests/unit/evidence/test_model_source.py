@@ -26,6 +26,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.model_so
     from_cache,
     from_path,
     is_repository,
+    local_path,
     total_size,
 )
 
@@ -277,6 +278,24 @@ def test_a_broken_gguf_file(tmp_path, body, words):
     path = write(tmp_path, model__gguf=body) / "model.gguf"
     with pytest.raises(ModelError, match=words):
         from_path(str(path))
+
+
+def test_a_path_that_may_not_be_entered(tmp_path, monkeypatch):
+    closed = str(tmp_path / "closed" / "model")
+    stat = os.stat
+
+    def refusing(path, *args, **kwargs):
+        if str(path).startswith(str(tmp_path / "closed")) or path == "closed/model":
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    for read in (local_path, from_path):
+        with pytest.raises(ModelError, match=r"can't be read: Permission denied; .* directories above it"):
+            read(closed)
+    # The name of a repository is no path that somebody meant.
+    assert local_path("closed/model") is None
+    assert local_path("\0") is local_path("/" + 5000 * "x") is None
 
 
 def test_where_there_is_nothing(tmp_path):
