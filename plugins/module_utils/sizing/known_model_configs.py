@@ -16,7 +16,8 @@ figures were read:
   genz: genz-llm 0.0.16, Models/Model_sets; flexgen: 0.1.8, opt_config.py; mlx-vlm: 0.7.10, models; mlx-swift-lm: the
   configs in its tests; megatron-bridge: 0.3.1, models; pai-megatron: the run scripts of Pai-Megatron-Patch; rapid: the
   config.json files in Rapid-LLM's tests of its importer; keras: the sizes in a port of GLM-4 to Keras; transformer_lens:
-  its tests; transformers: the defaults of the family's config class, which are those of this model (5.24.0).
+  its tests; megatron-lm: the launchers of its models; specforge: configs of draft heads; transformers: the defaults of
+  the family's config class, which are those of this model (5.24.0).
 - card: what the model's card or paper says of its sizes and context, beside the architecture of the model it is made
   from (DeepSeek's distills, Mistral Small 3 under 3.1, Whisper, XLM-RoBERTa's embeddings, InternVL, LLaVA, Vicuna).
 
@@ -42,7 +43,32 @@ _SUPER_49B = (
     3), (1, 5.25, 1), (0, 1.3125, 1), (0, 1, 2), (0, 1.3125, 1), (0, 1, 3), (0, 1.3125, 2), (0, 0.5, 2),
     (0, 1, 2), (0, 0.5, 2), (0, 1, 1), (0, 0.5, 2), (1, 5.25, 9),
 )
+# Ultra 253B: the same; None where the block has neither.
+_ULTRA_253B = (
+    (1, 0.4875, 1), (1, 0.975, 1), (1, 1.4625, 6), (1, 1.95, 1), (None, 0, 4), (1, 1.95, 3), (1,
+    4.875, 2), (None, 0, 6), (1, 4.875, 3), (None, 0, 5), (1, 4.875, 3), (1, 2.4375, 1), (None, 0,
+    3), (1, 1.95, 3), (0, 1.95, 1), (1, 4.875, 1), (0, 4.875, 1), (None, 0, 5), (1, 4.875, 4),
+    (None, 0, 5), (1, 4.875, 4), (None, 0, 5), (1, 4.875, 4), (None, 0, 5), (1, 4.875, 4), (None, 0,
+    5), (1, 4.875, 1), (1, 3.4125, 3), (None, 0, 2), (1, 2.925, 1), (1, 2.4375, 3), (0, 2.4375, 2),
+    (1, 2.4375, 1), (None, 0, 1), (0, 2.4375, 7), (1, 2.4375, 1), (None, 0, 5), (1, 2.925, 1), (1,
+    4.875, 1), (0, 4.875, 1), (1, 4.875, 1), (None, 0, 8), (0, 36.5625, 1), (None, 0, 8), (0, 39,
+    1), (None, 0, 8), (0, 31.40625, 1), (None, 0, 5), (0, 27.5625, 1), (0, 1.95, 1), (1, 1.95, 1),
+    (1, 2.4375, 1), (None, 0, 1), (1, 2.4375, 2), (1, 3.4125, 1), (1, 4.875, 4), (1, 2.4375, 1),
+)
 # fmt: on
+
+
+def _pruned(blocks, group):
+    """block_configs of a pruned Llama; group: queries of one key."""
+    return [
+        {
+            "attention": {"n_heads_in_group": group} if attends else {"no_op": True},
+            "ffn": {"no_op": True} if attends is None else {"ffn_mult": multiple},
+        }
+        for attends, multiple, layers in blocks
+        for _layer in range(layers)
+    ]
+
 
 # The class of each family in FLAT.
 CLASSES = {
@@ -213,6 +239,19 @@ FLAT: tuple[tuple, ...] = (
         "llama", (16384, 126, 128, 8, 53248, 128256, 131072, False), {},
     ),
     (
+        ("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 Meta-Llama-3.1-405B-FP8 Llama-3.1-405B-Instruct-FP8 "
+         "Llama-3.1-405B-FP8"), "cases; litgpt; card",
+        "llama", (16384, 126, 128, 8, 53248, 128256, 131072, False),
+        {
+            "quantization_config": {
+                "modules_to_not_convert": [
+                    "lm_head", "re:.*layers\\.\\d+\\.self_attn\\..*", "re:.*layers\\.(?:0|125)\\..*",
+                ],
+                "quant_method": "fbgemm_fp8",
+            },
+        },
+    ),
+    (
         "nvidia/Llama-3.1-70B-Instruct-FP8", "aiconfigurator",
         "llama", (8192, 80, 64, 8, 28672, 128256, 131072, False),
         {
@@ -270,6 +309,11 @@ FLAT: tuple[tuple, ...] = (
     (
         "gradientai/Llama-3-8B-Instruct-Gradient-1048k", "cases; card",
         "llama", (4096, 32, 32, 8, 14336, 128256, 1048576, False), {},
+    ),
+    (
+        "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B", "specforge",
+        "llama", (4096, 1, 32, 8, 14336, 128256, 2048, False),
+        {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "torch_dtype": "float16"},
     ),
     (
         "upstage/SOLAR-10.7B-v1.0 SOLAR-10.7B-Instruct-v1.0", "card",
@@ -336,8 +380,12 @@ FLAT: tuple[tuple, ...] = (
         "qwen2", (5120, 48, 40, 8, 13824, 152064, 131072, False), {},
     ),
     (
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B QwQ-32B", "cases; LLM-Prof; card; litgpt",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B Qwen/Qwen2.5-32B-Instruct Qwen2.5-32B", "cases; LLM-Prof; card; litgpt",
         "qwen2", (5120, 64, 40, 8, 27648, 152064, 131072, False), {},
+    ),
+    (
+        "Qwen/QwQ-32B", "litgpt; its length: QwQ's issue 26",
+        "qwen2", (5120, 64, 40, 8, 27648, 152064, 40960, False), {},
     ),
     (
         "moonshotai/Kimi-Dev-72B Qwen/Qwen2.5-72B-Instruct Qwen2.5-72B", "cases; torchtune",
@@ -693,12 +741,12 @@ FLAT: tuple[tuple, ...] = (
         },
     ),
     (
-        "google/gemma-2b gemma-2b-it", "litgpt",
-        "gemma", (2048, 18, 8, 1, 16384, 256000, 4096, True), {},
+        "google/gemma-2b gemma-2b-it", "litgpt; transformers",
+        "gemma", (2048, 18, 8, 1, 16384, 256000, 8192, True), {},
     ),
     (
-        "google/gemma-7b gemma-7b-it codegemma-7b-it", "cases; litgpt",
-        "gemma", (3072, 28, 16, 16, 24576, 256000, 4096, True), {"head_dim": 256},
+        "google/gemma-7b gemma-7b-it codegemma-7b-it", "cases; litgpt; transformers",
+        "gemma", (3072, 28, 16, 16, 24576, 256000, 8192, True), {"head_dim": 256},
     ),
     (
         "google/gemma-2-2b gemma-2-2b-it", "litgpt",
@@ -1110,6 +1158,32 @@ FLAT: tuple[tuple, ...] = (
             "mamba_head_dim": 64, "mamba_num_heads": 64, "mamba_ssm_cache_dtype": "float32",
             "moe_shared_expert_intermediate_size": 3712, "n_groups": 8, "n_routed_experts": 128,
             "num_experts_per_tok": 6,
+        },
+    ),
+    (
+        "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "megatron-lm; card; its cache's dtype is Nano's",
+        "nemotron_h", (4096, 88, 32, 2, 2688, 131072, 262144, False),
+        {
+            "head_dim": 128,
+            "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+            "mamba_head_dim": 64, "mamba_num_heads": 128, "mamba_ssm_cache_dtype": "float32",
+            "moe_intermediate_size": 2688, "moe_latent_size": 1024,
+            "moe_shared_expert_intermediate_size": 5376, "n_groups": 8, "n_routed_experts": 512,
+            "n_shared_experts": 1, "num_experts_per_tok": 22, "ssm_state_size": 128, "conv_kernel": 4,
+            "mlp_hidden_act": "relu2",
+        },
+    ),
+    (
+        "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "megatron-lm; card; its cache's dtype is Nano's",
+        "nemotron_h", (8192, 108, 64, 2, 2688, 131072, 262144, False),
+        {
+            "head_dim": 128,
+            "hybrid_override_pattern": "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+            "mamba_head_dim": 64, "mamba_num_heads": 256, "mamba_ssm_cache_dtype": "float32",
+            "moe_intermediate_size": 5120, "moe_latent_size": 2048,
+            "moe_shared_expert_intermediate_size": 10240, "n_groups": 8, "n_routed_experts": 512,
+            "n_shared_experts": 1, "num_experts_per_tok": 22, "ssm_state_size": 128, "conv_kernel": 4,
+            "mlp_hidden_act": "relu2",
         },
     ),
     (
@@ -1905,15 +1979,21 @@ NESTED: tuple[tuple, ...] = (
         },
     ),
     (
-        "nvidia/Llama-3_3-Nemotron-Super-49B-v1", "aiconfigurator",
+        "nvidia/Llama-3_1-Nemotron-Ultra-253B-v1", "transformers; card",
+        {
+            "architectures": ["DeciLMForCausalLM"], "hidden_size": 16384, "max_position_embeddings": 131072,
+            "model_type": "nemotron-nas", "num_attention_heads": 128, "num_hidden_layers": 162,
+            "tie_word_embeddings": False, "vocab_size": 128256,
+            "block_configs": _pruned(_ULTRA_253B, 16),
+        },
+    ),
+    (
+        "nvidia/Llama-3_3-Nemotron-Super-49B-v1 Llama-3_3-Nemotron-Super-49B-v1_5", "aiconfigurator; card",
         {
             "architectures": ["DeciLMForCausalLM"], "hidden_size": 8192, "max_position_embeddings": 131072,
             "model_type": "nemotron-nas", "num_attention_heads": 64, "num_hidden_layers": 80,
             "tie_word_embeddings": False, "vocab_size": 128256,
-            "block_configs": [
-                {"attention": {"n_heads_in_group": 8} if attends else {"no_op": True}, "ffn": {"ffn_mult": mult}}
-                for attends, mult, layers in _SUPER_49B for _layer in range(layers)
-            ],
+            "block_configs": _pruned(_SUPER_49B, 8),
         },
     ),
     (

@@ -31,8 +31,10 @@ _FILE = re.compile(r"(?:-\d{5}-of-\d{5})?\.(?:gguf|safetensors)$", re.IGNORECASE
 _REVISION = re.compile(r"[0-9a-f]{12,64}")
 # "s3://", and the drive of a Windows path.
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*://|[a-z]:(?=[\\/]))", re.IGNORECASE)
-# What the tuned model of a family is called, where only that one is published.
-_TUNED = ("-instruct", "-chat", "-it")
+# What the tuned model of a family, or the one in 16 bits, is called where only that one is published.
+_TUNED = ("-instruct", "-chat", "-it", "-bf16")
+# Owners who quantize others' models: a checkpoint of theirs isn't the copy of another owner's quantized one.
+_QUANTIZERS = ("amd", "intel", "neuralmagic", "nm-testing", "nvidia", "redhatai")
 # Owners whose FP8 checkpoints have a scale for each block of 128 x 128, not for each tensor.
 _FP8_BLOCKS = ("qwen", "deepseek-ai", "zai-org", "minimaxai", "moonshotai")
 # Owners whose "-AWQ-4bit" is compressed-tensors in groups of 32, as reports from them have it.
@@ -100,8 +102,9 @@ def known_model(name):
     ``oci://``, ``pvc://`` ...). In a path the last part that names a model counts. Other makers' copies have the
     original's architecture; a quantized one that has no row of its own has the quantization its name says.
 
-    Returns ``{name: repository id of the row, config, source: where the row was read, assumptions: [sentence]}``;
-    config is the caller's own. Never a model of another size, generation or context.
+    Returns ``{name: repository id of the row, config, source: where the row was read, guessed, assumptions:
+    [sentence]}``; config is the caller's own; guessed: whether its quantization is concluded from the name, so that what
+    is left in 16 bits (and with it the size of the weights) isn't known. Never a model of another size, generation or context.
     """
     for owner, part in _parts(name):
         found = _named(owner, part)
@@ -213,6 +216,8 @@ def _without_tag(text):
 def _named(owner, part):
     key = _key(part)
     row = _row(key)
+    if row is not None and _is_others_quantized(row, owner):
+        row = None
     key = _AGAIN.sub("", key)
     said: list[str] = []
     while row is None:
@@ -233,7 +238,20 @@ def _named(owner, part):
         assumptions.append(f"{owner}/{part} is taken for a copy of {repository}")
     elif not said and _plain(part) != _plain(its_name):
         assumptions.append(f"{part} is taken for {repository}")
-    return {"name": repository, "config": config, "source": source, "assumptions": assumptions}
+    return {
+        "name": repository,
+        "config": config,
+        "source": source,
+        "guessed": bool(said) and "quantization_config" in config,
+        "assumptions": assumptions,
+    }
+
+
+def _is_others_quantized(row, owner):
+    """Whether ``row`` is a quantized checkpoint that the quantizer ``owner`` didn't make."""
+    repository, _source, config = row
+    others = repository.partition("/")[0].lower() != owner.lower()
+    return others and owner.lower() in _QUANTIZERS and "quantization_config" in config
 
 
 def _requantize(config, repository, part, owner, said, assumptions):
