@@ -193,6 +193,11 @@ model:
       type: str
       returned: always
       sample: none
+    quantization_guessed:
+      description: Whether this is concluded from the model's name, so that what is left in 16 bits isn't known.
+      type: bool
+      returned: always
+      sample: false
     max_model_len:
       description: The longest context that the config names.
       type: int
@@ -277,7 +282,7 @@ def find(params):
         model = look(name, repository, params)
         if model is not None:
             return model
-    raise ModelError(f"{ELSEWHERE[params['source']]} doesn't have {name}{near(name)}; {INSTEAD}")
+    raise ModelError(f"{ELSEWHERE[params['source']]} doesn't have {name}{near(name)}; {GIVE}")
 
 
 def document(name, found, assumptions=()):
@@ -311,7 +316,12 @@ def bundled(name, _repository, params):
 
     known = known_model(name)
     return known and model_document(
-        name, "table", known["config"], location=known["name"], assumptions=known["assumptions"]
+        name,
+        "table",
+        known["config"],
+        location=known["name"],
+        assumptions=known["assumptions"],
+        guessed=known["guessed"],
     )
 
 
@@ -320,15 +330,13 @@ def served(name, repository, params):
         if os.path.isabs(name) or name.startswith((".", "~")):
             raise ModelError(
                 f"there is no file or directory {name} here, and its name is no well-known model's{near(name)};"
-                f" {INSTEAD}"
+                f" {GIVE}"
             )
         raise ModelError(
-            f"{name} is no repository, and its name is no well-known model's{near(name)}; {INSTEAD}"
+            f"{name} is no repository, and its name is no well-known model's{near(name)}; {GIVE}"
         )
     if params["offline"]:
-        raise ModelError(
-            f"{name} isn't in the bundled table{near(name)}, and offline forbids to ask the endpoint; {INSTEAD}"
-        )
+        raise ModelError(f"{name} isn't in the bundled table{near(name)}; {GIVE_OR_ASK}")
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.model_endpoint import Endpoint
 
     endpoint = Endpoint(
@@ -347,16 +355,21 @@ def served(name, repository, params):
 
 
 def near(name):
-    """The names of known models that are near, as the end of a sentence."""
+    """The names of known models that are near, as a part of a sentence."""
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.known_models import nearest_models
 
     names = nearest_models(name)
-    return f" (near names that are known: {', '.join(names)})" if names else ""
+    return f"; the nearest that are known: {', '.join(names)}" if names else ""
 
 
 LOOKS = {"auto": (cached, bundled, served), "cache": (cached,), "table": (bundled,), "endpoint": (served,)}
 ELSEWHERE = {"cache": "the Hugging Face cache of this host", "table": "the bundled table"}
-INSTEAD = "give config, or a directory that holds config.json"
+# What a user can do: with the options of this module, or with the variables of the collection's playbooks.
+GIVE = "give its config.json or its directory (config or model; vllm_oom_model_config in the playbooks)"
+GIVE_OR_ASK = (
+    "give its config.json, its directory or an endpoint to ask (config, model, or hf_endpoint with offline=false;"
+    " vllm_oom_model_config or vllm_oom_hf_endpoint in the playbooks)"
+)
 
 
 def main():

@@ -7,6 +7,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import json
+
 from ..engine.versions import in_range
 from .attention_kinds import attention_of_layers
 from .config_fields import first, integer, mapping, note, positive
@@ -35,6 +37,19 @@ _TIED_BY_DEFAULT = (
 )
 
 
+# Families that vLLM has classes for, by the beginning of model_type; another one is read by its fields all the same.
+_FAMILIES = """
+afmoe aimv2 apertus aquila arcee arctic aria aya bagel baichuan bailing bamba bart bee bert bge blip bloom chameleon
+chatglm clip cogagent cogvlm codestral cohere colpali colqwen cwm dbrx deci deepseek dots donut eagle ernie exaone
+fairseq falcon florence flex_olmo fuyu gemma glm gpt granite grok gte h2ovl hcx hunyuan hyperclovax idefics intern
+iquest jais jamba jina joyai keye kimi kormo lfm ling llama llava longcat mamba mbart mimo minicpm minimax ministral
+mistral mixtral mllama modernbert molmo mono motif mpt musicflamingo nemotron new nomic nvlm olmo opencua openpangu
+opt orion ouro ovis paligemma pangu persimmon phi pixtral plamo qwen radio refinedweb roberta rw sarvam seed
+siglip skywork smol solar speculators stablelm starcoder step tarsier tele terratorch t5 ultravox voxtral whisper
+xlm xverse yi zamba
+"""
+_KNOWN = tuple(_FAMILIES.split())
+
 # Families that learn their positions instead of rotating by them.
 _LEARNED_POSITIONS = ("bert", "roberta", "xlm-roberta", "gpt2", "gpt_bigcode", "opt", "whisper")
 
@@ -48,7 +63,8 @@ def architecture(config):
 
     Returns::
 
-        {model_type, architectures, hidden_size, vocab_size, dtype,
+        {model_type, architectures, hidden_size, vocab_size,
+         dtype: what vLLM runs unless it is told: float32 is cast down; stored_dtype: the checkpoint's,
          max_position_embeddings: the longest context as vLLM derives it, rotary scaling counted,
          trained_length: of models with LongRoPE the length below it, or None,
          tied: whether lm_head is the embedding,
@@ -80,7 +96,8 @@ def architecture(config):
     work in that width, between two projections, Nemotron 3). Sizes in elements; nothing is rounded.
 
     A family that isn't known is read by its fields as a GQA transformer; each such step is a sentence in
-    ``assumptions``. Raises ConfigError when there is no layer count or no hidden size.
+    ``assumptions``. Raises ConfigError when there is no layer count or no hidden size, or when one of them, or the
+    number of heads, is no size that a model has.
     """
     if not isinstance(config, dict):
         raise ConfigError("a model config is a JSON object")
@@ -89,12 +106,13 @@ def architecture(config):
     architectures = list(config.get("architectures") or text.get("architectures") or [])
     model_type = str(text.get("model_type") or config.get("model_type") or "").lower()
     outer_type = str(config.get("model_type") or model_type).lower()
-    hidden = positive(text, "hidden_size", "n_embd", "d_model", "dim", "model_dim")
     layers = _layer_count(text)
-    if not layers:
-        raise ConfigError("the config names no number of layers (num_hidden_layers)")
-    if not hidden:
-        raise ConfigError("the config names no hidden size (hidden_size)")
+    if not layers or layers > _MOST_LAYERS:
+        raise _size_error(text, "number of layers", _LAYER_COUNTS, _MOST_LAYERS)
+    hidden = positive(text, *_HIDDEN_SIZES)
+    if not hidden or hidden > _WIDEST:
+        raise _size_error(text, "hidden size", _HIDDEN_SIZES, _WIDEST)
+    _check_heads(text, model_type)
     vocabulary = positive(text, "vocab_size", "padded_vocab_size") or positive(config, "vocab_size")
     if not vocabulary:
         vocabulary = 0
@@ -103,8 +121,18 @@ def architecture(config):
         note(
             assumptions, "model_type isn't in the config: read as a transformer with grouped-query attention"
         )
+    elif not (model_type.startswith(_KNOWN) or outer_type.startswith(_KNOWN)):
+        note(
+            assumptions,
+            f"model_type {_quoted(model_type)} isn't known: read as a transformer with grouped-query attention, as far as"
+            " its fields don't say otherwise",
+        )
+    for key in ("num_key_value_heads", "head_dim", "vocab_size"):
+        if text.get(key) is not None and not isinstance(text[key], list) and not positive(text, key):
+            note(assumptions, f"{key} is {_quoted(text[key])}, which is no size: it counts as not set")
     attentions = attention_of_layers(text, model_type, layers, hidden, assumptions)
     mlps = mlp_of_layers(text, model_type, layers, hidden, assumptions)
+    stored = _dtype(config, text)
     arch = {
         "model_type": model_type,
         "outer_type": outer_type,
@@ -113,7 +141,8 @@ def architecture(config):
         "vocab_size": vocabulary,
         "max_position_embeddings": _longest(text, config, model_type, assumptions),
         "trained_length": _trained_length(text),
-        "dtype": _dtype(config, text),
+        "dtype": _running_dtype(stored, model_type),
+        "stored_dtype": stored,
         "tied": _tied(config, text, model_type),
         "layers": _runs(attentions, mlps),
         "encoders": encoder_towers(
@@ -147,6 +176,46 @@ def dtype_bytes(name):
     return _DTYPES.get(str(name or "auto").replace("torch.", ""), 2)
 
 
+# Beyond these a config is broken: no model has a tenth of it.
+_MOST_LAYERS = 10_000
+_WIDEST = 1 << 20
+_MOST_HEADS = 1 << 16
+_HIDDEN_SIZES = ("hidden_size", "n_embd", "d_model", "dim", "model_dim")
+# Of an encoder and a decoder num_hidden_layers counts the first: Whisper's turbo has 32 and 4.
+_LAYER_COUNTS = ("decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_HEADLESS = ("mamba", "mamba2", "falcon_mamba")
+
+
+def _size_error(text, what, keys, largest):
+    """The ConfigError for a size that isn't there, or that no model has."""
+    bad = next((key for key in keys if text.get(key) is not None), None)
+    if bad is None:
+        return ConfigError(f"the config names no {what} ({next(key for key in keys if key in _COMMON)})")
+    return ConfigError(f"{bad} is {_quoted(text[bad])}; the {what} is a whole number from 1 to {largest}")
+
+
+# The names of these sizes in most configs.
+_COMMON = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+
+
+def _check_heads(text, model_type):
+    heads = text.get("num_attention_heads")
+    if heads is None or isinstance(heads, list) or model_type in _HEADLESS:
+        return
+    count = positive(text, "num_attention_heads")
+    if not count or count > _MOST_HEADS:
+        raise _size_error(text, "number of attention heads", ("num_attention_heads",), _MOST_HEADS)
+
+
+def _quoted(value):
+    """A value of a config as JSON spells it, cut to what a sentence bears."""
+    shown = json.dumps(value, default=str)
+    return shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
+
+
+_LONGEST_SHOWN = 40
+
+
 def _text_config(config):
     for name in _TEXT_SECTIONS:
         section = config.get(name)
@@ -171,8 +240,7 @@ def _flat(config):
 
 
 def _layer_count(text):
-    # Of an encoder and a decoder num_hidden_layers counts the first: Whisper's turbo has 32 and 4.
-    count = positive(text, "decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    count = positive(text, *_LAYER_COUNTS)
     if count:
         return count
     for key in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
@@ -216,6 +284,10 @@ def _longest(text, config, model_type, assumptions):
     if not longest and model_type in _NO_LENGTH:
         note(assumptions, f"the config names no longest context: vLLM takes {_LENGTH_OF_NONE}")
         longest = _LENGTH_OF_NONE
+    if not longest:
+        note(
+            assumptions, "the config names no longest context (max_position_embeddings): give --max-model-len"
+        )
     if not longest or "gemma3" in model_type:
         return longest
     factor = 1.0
@@ -253,6 +325,19 @@ def _dtype(config, text):
         if isinstance(name, str) and name:
             return name.replace("torch.", "")
     return "bfloat16"
+
+
+def _running_dtype(stored, model_type):
+    """What vLLM runs a checkpoint of dtype ``stored`` in under ``--dtype auto`` (its _resolve_auto_dtype).
+
+    float32 is cast down to the GPU's 16 bits: bfloat16 where it has that, and where the model can't be run in float16.
+    """
+    if dtype_bytes(stored) <= dtype_bytes("auto"):
+        return stored
+    return "bfloat16" if model_type.startswith(_NOT_FLOAT16) else "float16"
+
+
+_NOT_FLOAT16 = ("gemma2", "gemma3", "plamo2", "glm4")
 
 
 def _tied(config, text, model_type):

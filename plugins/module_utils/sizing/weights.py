@@ -24,6 +24,8 @@ _SEGMENT = 2 * MIB
 _KEPT = MIB
 # From 0.31 blocks above this aren't split at all while loading (vllm-memory 5.2).
 _MAX_SPLIT = 20 * MIB
+# By what share files may differ from an unquantized config: buffers, towers and draft layers that one of them leaves out.
+FILES_DIFFER = 0.05
 _PADDED_VOCABULARY = 64
 _FOUR_NORMS = ("gemma2", "gemma3", "gemma4", "glm4_moe_nextn")
 # Kernels for MXFP4 experts want whole tiles.
@@ -46,7 +48,7 @@ def weights(
     """The bytes of the weights on one rank.
 
     arch: of ``architecture``; quantization: a quantization_config, a name or None (arch's own); dtype: the name
-    the engine runs with, None: the checkpoint's; expert_parallel: experts are dealt out over tp x dp;
+    the engine runs with, None: the one it takes by itself (float32 is cast down to 16 bits); expert_parallel: experts are dealt out over tp x dp;
     checkpoint_bytes: the ``total_size`` of a safetensors index (or the size of a GGUF file), which then decides;
     draft: whether in-checkpoint draft layers are loaded; encoder: how the towers are split: ``weights`` over
     tp, ``data`` (a whole copy on each rank), ``none`` (not loaded).
@@ -65,11 +67,12 @@ def weights(
     total, active = parameter_counts(arch)
     factor = 1.0
     if checkpoint_bytes:
-        stored = _Measure(
-            arch, _stored_plan(arch, plan, quantization, version), dtype_bytes(arch["dtype"]), None
-        )
-        expected = stored.checkpoint()
-        factor = checkpoint_bytes / expected if expected else 1.0
+        stored = _stored_plan(arch, plan, quantization, version)
+        factor = _of_checkpoint(arch, stored, checkpoint_bytes)
+        if stored.name == "none" and factor < 1 - FILES_DIFFER:
+            # A download that was cut says nothing of what is loaded once it is whole.
+            assumptions.append("the files are smaller than the config says: the config counts")
+            checkpoint_bytes, factor = None, 1.0
     stages = [measure.stage(split, pp, stage, draft, encoder, factor) for stage in range(pp)]
     fullest = max(stages, key=lambda parts: sum(parts.values()))
     return {
@@ -81,6 +84,16 @@ def weights(
         "source": "checkpoint" if checkpoint_bytes else "arithmetic",
         "assumptions": arch["assumptions"] + assumptions,
     }
+
+
+def checkpoint_size(arch, plan):
+    """Bytes of the checkpoint that ``arch`` describes under its own ``plan`` (see ``quantization_plan``)."""
+    return _Measure(arch, plan, dtype_bytes(arch["stored_dtype"]), None).checkpoint()
+
+
+def _of_checkpoint(arch, plan, size):
+    expected = checkpoint_size(arch, plan)
+    return size / expected if expected else 1.0
 
 
 def parameter_counts(arch):

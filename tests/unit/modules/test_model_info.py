@@ -95,9 +95,16 @@ def test_a_model_of_the_table(tmp_path):
         "largest_file_bytes": None,
         "pickled": None,
         "quantization": "none",
+        "quantization_guessed": False,
         "max_model_len": 131072,
         "assumptions": [],
     }
+
+
+def test_a_quantization_by_name_alone_is_said_to_be_guessed(tmp_path):
+    found = model(tmp_path, model="someone/Llama-3.1-8B-Instruct-FP8")
+    assert (found["quantization"], found["quantization_guessed"]) == ("fp8", True)
+    assert model(tmp_path, model="Qwen/Qwen3-30B-A3B-FP8")["quantization_guessed"] is False
 
 
 def test_a_given_config_goes_first(tmp_path, hub):
@@ -177,7 +184,7 @@ def test_a_token_of_the_environment(tmp_path, hub, variable):
 def test_the_offline_flag_of_the_environment(tmp_path, hub, environment, is_offline):
     options = {"environment": environment, "model": "org/plain", "hf_endpoint": hub.url}
     if is_offline:
-        assert "offline forbids" in failure(tmp_path, **options)
+        assert "hf_endpoint with offline=false" in failure(tmp_path, **options)
         assert hub.requests == []
     else:
         assert model(tmp_path, **options)["source"] == "endpoint"
@@ -189,9 +196,10 @@ def test_the_offline_flag_of_the_environment(tmp_path, hub, environment, is_offl
         ({"model": "org/absent-7b"}, "has no model org/absent-7b, or it is private and needs hf_token"),
         (
             {"model": "Qwen/Qwen-3-8B"},
-            "has no model Qwen/Qwen-3-8B, or it is private and needs hf_token (near names that are known: Qwen/Qwen3-8B",
+            "has no model Qwen/Qwen-3-8B, or it is private and needs hf_token; the nearest that are known: Qwen/Qwen3-8B",
         ),
-        ({"model": "Qwen/Qwen-3-8B", "offline": True}, "isn't in the bundled table (near names that are known: Qwen/Qwen3-8B"),
+        ({"model": "Qwen/Qwen-3-8B", "offline": True}, "isn't in the bundled table; the nearest that are known: Qwen/Qwen3-8B"),
+        ({"model": "org/absent-7b", "offline": True}, "vllm_oom_model_config or vllm_oom_hf_endpoint in the playbooks"),
         ({"model": "org/gated"}, "org/gated is gated at"),
         ({"model": "org/gated", "hf_token": TOKEN}, "accept its terms with the account of hf_token"),
         ({"model": "org/plain", "revision": "v9"}, "has no revision v9"),
@@ -203,6 +211,7 @@ def test_the_offline_flag_of_the_environment(tmp_path, hub, environment, is_offl
         ({}, "one of the following is required: model, config"),
         ({"config": {"hidden_size": 64}}, "config: the config names no number of layers (num_hidden_layers); give"),
         ({"config": {}}, "names no number of layers"),
+        ({"config": dict(CONFIG, num_hidden_layers="36")}, 'config: num_hidden_layers is "36"; the number of layers is'),
         ({"model": "org/plain", "source": "web"}, "value of source must be one of"),
         ({"model": "org/plain", "timeout": "soon"}, "timeout"),
     ],

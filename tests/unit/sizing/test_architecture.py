@@ -18,6 +18,10 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architectu
     default_length,
     layer_list,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.known_models import (
+    known_model,
+    known_names,
+)
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_cache import KvCache
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import parameter_counts, weights
 
@@ -100,7 +104,9 @@ def kinds(config):
 def test_every_shared_config_is_read_without_a_guess_about_its_layers():
     for path in sorted(CONFIGS.glob("*.json")):
         arch = architecture(json.loads(path.read_text()))
-        unexpected = [text for text in arch["assumptions"] if "tower" not in text]
+        unexpected = [
+            text for text in arch["assumptions"] if "tower" not in text and "longest context" not in text
+        ]
         assert not unexpected, path.name
         assert arch["vocab_size"] > 0, path.name
 
@@ -397,10 +403,29 @@ def test_layers_that_were_pruned_away_are_none():
 def test_a_family_that_is_not_known_is_read_by_its_fields():
     arch = architecture({"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8})
     assert arch["layers"][0]["attention"]["head_size"] == 64
-    assert len(arch["assumptions"]) == 3
+    assert len(arch["assumptions"]) == 4
     assert architecture(base(layer_types=["novel"] * 8))["assumptions"] == [
-        "layer type 'novel' isn't known: counted as full attention"
+        "layer type 'novel' isn't known: counted as full attention",
+        NO_LENGTH,
     ]
+    (said,) = architecture(base(model_type="fancy9", max_position_embeddings=4096))["assumptions"]
+    assert said.startswith(
+        'model_type "fancy9" isn\'t known: read as a transformer with grouped-query attention'
+    )
+
+
+NO_LENGTH = "the config names no longest context (max_position_embeddings): give --max-model-len"
+
+
+def test_a_size_that_is_none_is_named_where_something_stands_in_for_it():
+    (said,) = architecture(base(num_key_value_heads="8", max_position_embeddings=4096))["assumptions"]
+    assert said == 'num_key_value_heads is "8", which is no size: it counts as not set'
+
+
+def test_every_family_of_the_table_is_known():
+    for name in known_names():
+        said = architecture(known_model(name)["config"])["assumptions"]
+        assert not [text for text in said if text.startswith("model_type")], name
 
 
 @pytest.mark.parametrize(
@@ -409,8 +434,19 @@ def test_a_family_that_is_not_known_is_read_by_its_fields():
         (None, "JSON object"),
         ([], "JSON object"),
         ({"hidden_size": 512}, "number of layers"),
-        ({"num_hidden_layers": 0, "hidden_size": 512}, "number of layers"),
-        ({"num_hidden_layers": 2}, "hidden size"),
+        ({"num_hidden_layers": 0, "hidden_size": 512}, "num_hidden_layers is 0; the number of layers is"),
+        ({"num_hidden_layers": 2}, "names no hidden size"),
+        (
+            base(num_hidden_layers="36"),
+            'num_hidden_layers is "36"; the number of layers is a whole number from 1 to',
+        ),
+        (base(num_hidden_layers=-36), "num_hidden_layers is -36; "),
+        (base(num_hidden_layers=1e12), r"num_hidden_layers is 1000000000000\.0; "),
+        (base(num_hidden_layers=10**6), "num_hidden_layers is 1000000; "),
+        (base(num_hidden_layers=["x" * 99] * 99), r'num_hidden_layers is \["x+\.\.\.; '),
+        (base(hidden_size=1 << 30), "hidden_size is 1073741824; the hidden size is"),
+        (base(num_attention_heads=0), "num_attention_heads is 0; the number of attention heads is"),
+        (base(num_attention_heads="32"), 'num_attention_heads is "32"; '),
     ],
 )
 def test_a_config_without_a_model_is_refused(config, words):

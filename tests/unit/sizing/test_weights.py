@@ -17,6 +17,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.architectu
     architecture,
     layer_list,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.kv_cache import KvCache
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.weights import (
     allocated,
     draft_bytes,
@@ -298,3 +299,26 @@ def test_attention_of_a_tower_stays_whole_where_ranks_do_not_divide_its_heads():
     assert tower > attention
     whole = weights(arch)["parts"]["encoder"]
     assert tower == pytest.approx(attention + (whole - attention) / 8, rel=0.001)
+
+
+def test_a_checkpoint_in_32_bits_is_run_in_16():
+    # vLLM's _resolve_auto_dtype casts float32 down; only --dtype float32 keeps it.
+    half, single = (architecture(dict(LLAMA, torch_dtype=dtype)) for dtype in ("float16", "float32"))
+    assert weights(single) == weights(half)
+    assert weights(single, dtype="float32")["bytes"] == pytest.approx(2 * weights(half)["bytes"], rel=0.001)
+    caches = [KvCache(arch).bytes_per_token for arch in (half, single)]
+    assert caches[0] == caches[1]
+    # The files are twice as large, and tell the same.
+    files = 4 * parameter_counts(half)[0]
+    assert weights(single, checkpoint_bytes=files)["bytes"] == pytest.approx(
+        weights(half)["bytes"], rel=0.001
+    )
+    assert architecture(dict(LLAMA, model_type="gemma3_text", torch_dtype="float32"))["dtype"] == "bfloat16"
+
+
+def test_a_download_that_was_cut_does_not_shrink_the_model():
+    arch = architecture(LLAMA)
+    whole = weights(arch)
+    cut = weights(arch, checkpoint_bytes=whole["bytes"] // 3)
+    assert (cut["bytes"], cut["source"]) == (whole["bytes"], "arithmetic")
+    assert "the files are smaller than the config says: the config counts" in cut["assumptions"]
