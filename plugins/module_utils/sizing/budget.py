@@ -23,6 +23,8 @@ from .weights import draft_bytes, encoder_split, lora_bytes, parallel_error, wei
 CONTRADICTION = 0.05
 # Of the mean weights error on the development reports; a file's size is exact.
 _WEIGHTS_ERROR = 0.01
+# Of a quantization that only the checkpoint's name tells: makers leave out different layers (public reports: up to 22 %).
+_GUESSED_ERROR = 0.1
 _STATE_KINDS = ("mamba1", "mamba2", "gated_delta_net", "kda", "lightning", "short_conv")
 _LONG_CONTEXT = 32768
 # Whose defaults an unknown version is given.
@@ -393,7 +395,8 @@ class _Budget:
             self.version, self.generation, self.settings.get("estimate_graphs"), self.load.runner2
         )
         formula = f"weights of one rank ({weighed['quantization']}, {weighed['source']})"
-        segments = [self._segment("weights", size, size * _WEIGHTS_ERROR, formula)]
+        share = _GUESSED_ERROR if self.settings.get("quantization_guessed") else _WEIGHTS_ERROR
+        segments = [self._segment("weights", size, size * share, formula)]
         for name, model in (
             ("activation_peak", peaks[stage]),
             ("non_torch", non_torch(self.load)),

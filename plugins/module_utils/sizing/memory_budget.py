@@ -25,7 +25,7 @@ _GPU_PARTS = (
 # Settings that are an architecture, or no option of vLLM's.
 _OURS = (
     *("draft", "engine", "v2_runner", "checkpoint_bytes", "encoder", "estimate_graphs"),
-    *("allow_long_max_model_len", "speculative_tokens", "draft_layers"),
+    *("allow_long_max_model_len", "speculative_tokens", "draft_layers", "quantization_guessed"),
 )
 _FROM_A_LOG = "printed by the engine"
 

@@ -184,6 +184,8 @@ def _subject(pod, container, attempt, node, models, gpu):
     model = _model(_name(container, told), models, given, assumptions, missing)
     arch = model.pop("arch")
     settings = _settings(given, arch, version, assumptions)
+    if model["quantization_guessed"] and not given.get("quantization"):
+        settings["quantization_guessed"] = True
     _unread(told, missing, refused)
     if _on(given.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN")) or log.get("numbers"):
         # An engine that printed numbers had passed the check of its length.
@@ -360,12 +362,13 @@ def _model(name, models, given, assumptions, missing):
         # One document alone stands for whatever the table doesn't know.
         document = (models.get("*") if not name or known_model(str(name)) is None else None) or {}
     config, source = document.get("config"), document.get("source")
+    guessed = bool(document.get("quantization_guessed"))
     for text in document.get("assumptions") or ():
         note(assumptions, text)
     if config is None and name:
         row = known_model(str(name))
         if row is not None:
-            config, source = row["config"], f"table: {row['name']}"
+            config, source, guessed = row["config"], f"table: {row['name']}", bool(row.get("guessed"))
             for text in row.get("assumptions") or ():
                 note(assumptions, text)
     found = {
@@ -376,6 +379,7 @@ def _model(name, models, given, assumptions, missing):
         "largest_file_bytes": document.get("largest_file_bytes"),
         "pickled": bool(document.get("pickled")),
         "quantization": None,
+        "quantization_guessed": guessed,
         "arch": None,
     }
     if config is None:
