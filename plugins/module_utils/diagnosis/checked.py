@@ -8,6 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import re
+from functools import cached_property
 
 from ..documents import proof
 from ..engine.versions import parse_version
@@ -38,7 +39,8 @@ class Checked:
         self.requests, self.limits = resources.get("requests") or {}, resources.get("limits") or {}
         self.pod_limits = whole.get("limits") or {}
         self.parameters = parameters_in_billions(self.setting("model"))
-        self.table_bounds = host.table_bounds(self.parameters)
+        self.values = self._values()
+        self.told = host.Told(self.values)
 
     def setting(self, name):
         return ((self.container.get("settings") or {}).get(name) or {}).get("value")
@@ -69,13 +71,23 @@ class Checked:
         return spec_known(self.pod, self.container)
 
     @property
+    def is_planned(self):
+        """Whether the pod is one of a manifest, which no admission has seen yet."""
+        return bool(self.pod.get("file"))
+
+    @property
     def on_cpu(self):
         return self.engine.get("accelerator") == "cpu"
 
     @property
     def memory_limit(self):
         """Bytes; the container's own limit, else the pod's, which the kubelet then applies (1.34+)."""
-        return quantity_bytes(self.limits.get("memory") or self.pod_limits.get("memory"))
+        return quantity_bytes(self.written_limit)
+
+    @property
+    def written_limit(self):
+        """What is written as memory limit, readable or not."""
+        return self.limits.get("memory") or self.pod_limits.get("memory")
 
     @property
     def memory_request(self):
@@ -98,30 +110,34 @@ class Checked:
                 return int(quantity_cores(value) or 0) or None
         return None
 
-    @property
-    def told(self):
+    def _values(self):
         """The settings, and the environment variables that are none, as sizing reads them."""
         env = {item.get("name"): item.get("value") for item in self.container.get("env") or []}
-        return host.Told({**env, **(self.container.get("settings") or {})})
+        return {**env, **(self.container.get("settings") or {})}
 
     @property
-    def pools(self):
-        """Host memory that the settings take for certain: ``(what, at least, at most)`` (vllm-memory 8.3)."""
-        found = [(item["name"], item["bytes"]) for item in host.pools(self.told, self.version, self.ranks)]
-        asleep = self.sleeping_weights
-        if asleep:
-            found.append(("enable_sleep_mode", asleep))
-        pools = [(what, size, size) for what, size in found if size > 0]
-        extra = self.ranks - host.usual_ranks(self.parameters)
-        if extra > 0:
-            pools.append((f"{extra} more worker processes", extra * host.PROCESS[0], extra * host.PROCESS[1]))
-        return pools
+    def workers(self):
+        """Worker processes of this pod, those of further data parallel ranks counted in."""
+        local = self.number("data_parallel_size_local") or self.number("data_parallel_size", 1)
+        total, gpus = self.ranks * int(local or 1), self.gpus
+        return min(total, gpus) if gpus else total
+
+    @cached_property
+    def host(self):
+        """What the engine needs of host memory and the limit to set, as the budget says it (``host.host_memory``)."""
+        return host.host_memory(
+            self.values,
+            self.version,
+            model_bytes=self.weights,
+            parameters=self.parameters,
+            ranks=self.workers,
+            accelerator=self.engine.get("accelerator") or "cuda",
+            shm={"size_bytes": self.memory_volumes_size, "memory_backed": bool(self.memory_volumes)},
+        )
 
     @property
-    def sleeping_weights(self):
-        """Sleep level 1 copies the weights to pinned host memory: bytes by the log's own number, or None."""
-        if str(self.given("enable_sleep_mode")).lower() not in ("true", "1"):
-            return None
+    def weights(self):
+        """The weights of all ranks by the log's own number in bytes, or None."""
         for attempt in reversed(self.container.get("attempts") or []):
             for item in (attempt.get("log") or {}).get("numbers") or []:
                 if item["name"] == "weights" and item.get("value"):

@@ -21,40 +21,19 @@ _STEP_RATIO = "Host memory: the request about 30 % below the limit"
 
 
 def demand(seen):
-    """``(lower, upper, words)``: what the container needs by table, pools and processes, in bytes."""
-    if seen.on_cpu:
-        return _cpu_backend_demand(seen)
-    pools = seen.pools
-    if seen.table_bounds:
-        lower, upper = seen.table_bounds
-        words = [
-            f"{show_bytes(lower)} to {show_bytes(upper)} by the runbook's table for {seen.parameters:g}B"
-        ]
-    else:
-        processes = 2 + (seen.ranks if seen.ranks > 1 else 0)
-        lower, upper = processes * PROCESS[0], processes * PROCESS[1]
-        words = [f"{show_bytes(lower)} to {show_bytes(upper)} for {processes} processes"]
-    for what, low, high in pools:
-        lower, upper = lower + low, upper + high
-        words.append(f"{show_bytes(low)} for {what}")
-    return lower, upper, " + ".join(words)
+    """``(lower, upper, words)``: what the container needs by table, pools and processes, in bytes.
 
-
-def _cpu_backend_demand(seen):
-    """On the CPU backend weights and KV cache are host memory (vllm-memory 3.17)."""
-    if seen.parameters is None:
+    None on the CPU backend where the model's size isn't known: its weights are most of it.
+    """
+    if seen.on_cpu and not (seen.parameters or seen.weights):
         return None
-    weights = int(seen.parameters * 1e9 * BF16)
-    space = cpu_kv_bytes(seen.told, seen.version)
-    lower = weights + space + PROCESS[0]
-    parts = (("weights in bf16", weights), ("KV cache", space), ("process", PROCESS[0]))
-    words = " + ".join(f"{show_bytes(size)} {what}" for what, size in parts)
-    return lower, lower + 2 * PROCESS[1], words
+    lower, upper = seen.host["limit_bounds"]
+    return lower, upper, seen.host["words"]
 
 
-def _recommended_limit(seen, upper):
-    """A quantity for the limit: what is needed, memory-backed volumes counted in."""
-    return to_gi(upper + seen.memory_volumes_size)
+def recommended_limit(seen):
+    """A quantity for the limit, as the budget has it; None where nothing tells the model's size."""
+    return to_gi(seen.host["limit_bytes"]) if seen.parameters or seen.weights else None
 
 
 def _limit_changes(seen, direction, value, why, proof_kind):
@@ -82,10 +61,9 @@ def _limit_changes(seen, direction, value, why, proof_kind):
 
 
 def memory_limit_missing(seen):
-    if seen.memory_limit is not None or not seen.spec_known:
+    if seen.memory_limit is not None or not seen.spec_known or seen.written_limit:
         return []
-    need = demand(seen)
-    value = _recommended_limit(seen, need[1]) if need and (seen.table_bounds or seen.on_cpu) else None
+    need, value = demand(seen), recommended_limit(seen)
     why = "the kernel then kills this container at its limit, instead of whatever it finds on the node"
     if value:
         recommend = _limit_changes(seen, "add", value, f"{why}; {need[2]}", "rule")
@@ -130,21 +108,20 @@ def memory_limit_low(seen):
     if need is None or limit >= need[0]:
         return []
     lower, upper, words = need
-    by_table = bool(seen.table_bounds) and not seen.on_cpu
+    by_table = seen.host["by"] == "table"
     text = f"container {seen.container['name']}: memory limit {show_bytes(limit)}; needed: {words}"
-    changes = _limit_changes(
-        seen, "increase", _recommended_limit(seen, upper), words, "rule" if by_table else "arithmetic"
-    )
+    value = recommended_limit(seen) or to_gi(upper)
+    changes = _limit_changes(seen, "increase", value, words, "rule" if by_table else "arithmetic")
     changes.extend(
         change(
             "flag",
-            option(name),
+            option(item["name"]),
             "decrease",
-            why=f"takes {show_bytes(size)} of host memory",
+            why=f"takes {show_bytes(item['bytes'])} of host memory",
             proof="arithmetic",
         )
-        for name, size, _most in seen.pools
-        if name in ("cpu_offload_gb", "swap_space", "kv_offloading_size", "mm_processor_cache_gb")
+        for item in seen.host["segments"]
+        if item["name"] in ("cpu_offload_gb", "swap_space", "kv_offloading_size", "mm_processor_cache_gb")
     )
     if seen.on_cpu and cpu_kv_bytes(seen.told, seen.version):
         changes.append(

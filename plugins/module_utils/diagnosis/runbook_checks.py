@@ -11,7 +11,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..quantities import show_bytes
-from . import cpu_checks, headroom_checks, memory_checks, shm_checks
+from . import admission_checks, cpu_checks, headroom_checks, memory_checks, shm_checks
 from .checked import Checked
 
 
@@ -26,6 +26,7 @@ def runbook_findings(pod, container, node=None, namespace=None):
     seen = Checked(pod, container, node, namespace)
     found = []
     for check in (
+        admission_checks.will_be_refused,
         memory_checks.memory_limit_missing,
         memory_checks.memory_limit_low,
         memory_checks.memory_ratio,
@@ -41,10 +42,9 @@ def runbook_findings(pod, container, node=None, namespace=None):
 def runbook_notes(pod, container):
     """What the checks say that is no finding: a memory limit above the runbook's table. List of sentences."""
     seen = Checked(pod, container, None, None)
-    bounds = seen.table_bounds
-    if not container.get("engine") or bounds is None or seen.memory_limit is None or seen.on_cpu:
+    if not container.get("engine") or seen.memory_limit is None or seen.host["by"] != "table":
         return []
-    upper = bounds[1] + sum(high for _what, _low, high in seen.pools) + seen.memory_volumes_size
+    upper = max(seen.host["limit_bounds"][1], seen.host["limit_bytes"])
     if seen.memory_limit <= upper:
         return []
     return [

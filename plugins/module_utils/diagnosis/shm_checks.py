@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..documents import change
 from ..quantities import quantity_bytes, show_bytes, to_gi
 from ..sizing.host import EXAMPLE_SHM, RUNTIME_SHM, shm_need, shm_users
-from .memory_checks import advised_limit, demand
+from .memory_checks import advised_limit, demand, recommended_limit
 
 _STEP_SHM = "/dev/shm: large enough for the parallel size, and counted in the memory limit"
 
@@ -82,7 +82,7 @@ def shm_counts(seen):
     unlimited = [item for item in volumes if not item.get("size_limit")]
     if total >= limit:
         confidence = "certain"
-    elif need and (seen.table_bounds or seen.on_cpu) and total and need[0] + total > limit:
+    elif need and recommended_limit(seen) and total and need[0] + total > limit:
         confidence = "likely"
     elif unlimited or total > limit / 2:
         confidence = "possible"
@@ -92,7 +92,11 @@ def shm_counts(seen):
         f"{item['name']} {show_bytes(item['size_limit']) if item.get('size_limit') else 'without sizeLimit'}"
         for item in volumes
     )
-    value = (advised_limit(seen) or to_gi(limit + total)) if total else None
+    value = None
+    if total:
+        fits = recommended_limit(seen)
+        value = fits if (quantity_bytes(fits) or 0) > limit else to_gi(limit + total)
+        value = advised_limit(seen) or value
     changes = [
         change(
             "k8s",

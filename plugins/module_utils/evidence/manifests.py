@@ -403,11 +403,22 @@ class _Manifests:
                 continue
             try:
                 kept[namespace] = namespace_evidence(quotas, ranges)
+                self._add_defaults(namespace, kept[namespace]["limit_ranges"])
             except MALFORMED as error:
                 self._skip(
                     f"quotas of {namespace or 'the namespace'}",
                     f"not as the API has them ({error}), left aside",
                 )
+
+    def _add_defaults(self, namespace, limit_ranges):
+        """Limits and requests that a LimitRange gives to containers without, as admission does."""
+        for limit_range in limit_ranges:
+            for entry in limit_range["limits"]:
+                if entry.get("type") != "Container":
+                    continue
+                for item in self._evidence["pods"]:
+                    if item["namespace"] == namespace:
+                        _defaulted(item, limit_range["name"], entry)
 
     def _nothing_found(self):
         unread = self._evidence["unreadable"]
@@ -429,6 +440,31 @@ class _Manifests:
                 " give a workload's manifest, or values of vLLM production-stack, llm-d modelservice or vLLM's sample chart"
             )
         return "holds no Kubernetes object and no Helm values: give a workload's manifest"
+
+
+def _defaulted(item, name, entry):
+    """Give a pod's containers the defaults of a LimitRange's entry, and say so."""
+    limits = entry.get("default") or {}
+    requests = {**limits, **(entry.get("defaultRequest") or {})}
+    for container in item["containers"]:
+        own = container["resources"]
+        added = {key: scalar(value) for key, value in limits.items() if key not in own["limits"]}
+        # A limit that is written is the request too, before the LimitRange is asked.
+        asked = {
+            key: scalar(value)
+            for key, value in requests.items()
+            if key not in own["requests"] and key not in own["limits"]
+        }
+        own["limits"].update(added)
+        own["requests"].update(asked)
+        if added and container["engine"]:
+            shown = ", ".join(f"{key} {value}" for key, value in sorted(added.items()))
+            item["assumptions"].append(
+                f"container {container['name']} gets the default limits of LimitRange/{name}: {shown}"
+            )
+            words = ", ".join(f"{key} limit" for key in sorted(added))
+            text = f"LimitRange {name} sets: {words} for container {container['name']}"
+            item["mutations"].append({"tool": "LimitRange", "text": text})
 
 
 def _rest(listed):

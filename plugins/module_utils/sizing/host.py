@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import json
 import math
+from typing import NamedTuple
 
 from ..engine import defaults
 from ..engine.versions import in_range, parse_version
 from ..quantities import GIB, MIB, show_bytes
+from .model_names import parameters_in_billions
 
 # The runbook's table: total parameters in billions -> memory LIMIT from, to, in GiB. Between rows it is
 # linear, outside of them only the mechanism speaks (design, rule 7).
 MEMORY_LIMITS = ((8.0, 16.0, 24.0), (13.0, 24.0, 32.0), (70.0, 48.0, 64.0))
+# A row is a class of models: what is sold as 70B has 70.55 billion parameters, as 8B 7.6 to 8.2.
+_CLASS = 0.05
 # The runbook's example is a request of 48Gi under a limit of 64Gi.
 REQUEST_OF_LIMIT = 0.75
 # A Python process with torch and CUDA: 1 to 3 GiB resident, part of it shared (vllm-memory 8.1).
@@ -58,10 +62,13 @@ _ALWAYS, _LOAD, _PROFILE, _SERVING = "always", "load", "profile", "serving"
 def table_bounds(parameters):
     """``(lower, upper)`` bytes of the memory limit by the runbook's table, or None outside of it.
 
-    parameters: total parameters in billions. Linear between the rows.
+    parameters: total parameters in billions. Linear between the rows; the first and the last row hold for 5 %
+    beyond them.
     """
-    if parameters is None or not MEMORY_LIMITS[0][0] <= parameters <= MEMORY_LIMITS[-1][0]:
+    first, last = MEMORY_LIMITS[0][0], MEMORY_LIMITS[-1][0]
+    if parameters is None or not first * (1 - _CLASS) <= parameters <= last * (1 + _CLASS):
         return None
+    parameters = min(max(parameters, first), last)
     for (small, low0, high0), (large, low1, high1) in zip(MEMORY_LIMITS, MEMORY_LIMITS[1:]):
         if small <= parameters <= large:
             part = (parameters - small) / (large - small)
@@ -445,14 +452,19 @@ def cpu_kv_bytes(told, version):
     return int(size * GIB)
 
 
-def _cpu_backend(told, version, model):
+def _cpu_backend(told, version, model, parameters):
     """On the CPU backend weights and KV cache are host memory (vllm-memory 3.17)."""
     found = []
-    if model.size:
-        found.append(
-            _segment(
-                "weights", model.size, "anonymous", _ALWAYS, "the weights are host memory", model.size / 10
-            )
+    size = model.size
+    if not size and parameters:
+        size = int(parameters * 1e9 * BF16)
+        model.assumptions.append(f"the weights of {parameters:g}B parameters take two bytes each (bf16)")
+    if size:
+        why = "the weights are host memory"
+        found.append(_segment("weights", size, "anonymous", _ALWAYS, why, size / 10))
+    else:
+        model.assumptions.append(
+            "the model's size isn't known: its weights, which are host memory, aren't counted"
         )
     space = cpu_kv_bytes(told, version)
     if space:
@@ -494,16 +506,19 @@ def host_memory(
     """What one pod's engine needs of host memory, and the limit and request that follow.
 
     settings: as ``engine.settings`` gives them or plain; version: text or tuple; model_bytes: the checkpoint on
-    disk; parameters: total, in billions; ranks: worker processes of this pod (default: tensor times pipeline
-    times local data parallel size); largest_file: bytes of the checkpoint's largest file; pickled: .bin or .pt files; storage:
-    ``tmpfs`` where the files lie in a memory-backed volume of this pod; multimodal: whether the model takes
-    images (None: unknown); builds_kernels: whether kernels are compiled at the start, cpus: the processors that
-    are seen then; shm: ``{size_bytes, memory_backed}`` of /dev/shm; measured: ``{held, peak, killed}``, anonymous
-    plus shared bytes, highest use with page cache, whether the attempt was OOM-killed.
+    disk; parameters: total, in billions (the table is read by the setting ``model`` where its name tells them);
+    ranks: worker processes of this pod (default: tensor times pipeline times local data parallel size);
+    largest_file: bytes of the checkpoint's largest file; pickled: .bin or .pt files; storage: ``tmpfs`` where the
+    files lie in a memory-backed volume of this pod; multimodal: whether the model takes images (None: unknown);
+    builds_kernels: whether kernels are compiled at the start, cpus: the processors that are seen then; shm:
+    ``{size_bytes, memory_backed}`` of /dev/shm, whose files count against the limit; measured: ``{held, peak,
+    killed}``, anonymous plus shared bytes, highest use with page cache, whether the attempt was OOM-killed.
 
-    Returns ``{segments, need_bytes, need_error_bytes, limit_bytes, limit_bounds, request_bytes, shm_bytes,
-    shm_fits, by, assumptions}``. need_bytes: what can't be reclaimed at the worst moment of the start or in
-    serving; by: ``table``, ``mechanism`` or ``measured``. Each segment is ``{name, bytes, kind, phase, proof,
+    Returns ``{segments, need_bytes, need_error_bytes, least_bytes, limit_bytes, limit_bounds, request_bytes,
+    shm_bytes, shm_fits, by, words, assumptions}``. need_bytes: what can't be reclaimed at the worst moment of the
+    start or in serving; least_bytes: the same with every error in its favour; limit_bounds: from where on a limit
+    is no risk, and up to where it is of use; limit_bytes: the limit to set; by: ``table``, ``mechanism`` or
+    ``measured``; words: what the bounds and the limit are made of. Each segment is ``{name, bytes, kind, phase, proof,
     why, error}``, kind one of anonymous, page_cache, shm, pinned.
     """
     told, release, assumptions = Told(settings), parse_version(version), []
@@ -513,23 +528,22 @@ def host_memory(
         assumptions.append("Ray's object store, by default up to 30 % of the memory, isn't counted")
     layout = _Layout(told, ranks)
     model = _Model(model_bytes, largest_file, pickled, storage, assumptions)
-    segments = _engine_segments(told, release, layout, model, accelerator)
+    # The runbook's rows are classes as models are named; a name is also what every part of the product has.
+    size = parameters_in_billions(told.value("model")) or parameters
+    segments = _engine_segments(told, release, layout, model, accelerator, parameters or size)
     segments += _images(told, release, multimodal, segments, assumptions)
     segments += _kernel_compile(told, cpus, assumptions) if builds_kernels else []
     _uncounted_shm(segments, shm, assumptions)
-    need, most = _held(segments), _held(segments, with_error=True)
-    by, bounds = "mechanism", (need, most)
-    if accelerator != "cpu" and table_bounds(parameters):
-        by, bounds = "table", _table_corrected(segments, parameters, layout, need, most)
-    need, by, bounds = _corrected(need, by, bounds, measured or {}, assumptions)
-    return _result(segments, need, most, by, bounds, (shm or {}).get("size_bytes"), assumptions)
+    limits = _limits(segments, size, layout, accelerator)
+    limits = _corrected(limits, measured or {}, assumptions)
+    return _result(segments, limits, shm or {}, assumptions)
 
 
-def _engine_segments(told, version, layout, model, accelerator):
+def _engine_segments(told, version, layout, model, accelerator, parameters):
     ranks = layout.ranks
     found = _processes(layout) + _common(told, ranks, layout.servers)
     if accelerator == "cpu":
-        found += _cpu_backend(told, version, model)
+        found += _cpu_backend(told, version, model, parameters)
     found += loader(told, version, ranks, model) + pools(told, version, ranks) + _sleep(told, model)
     return found + _shm_segments(told, version, layout)
 
@@ -561,12 +575,12 @@ def _uncounted_shm(segments, shm, assumptions):
                 item["kind"] = "page_cache"
 
 
-def _held(segments, with_error=False):
-    """Bytes that can't be reclaimed, at the worst of the phases."""
+def _held(segments, error=0):
+    """Bytes that can't be reclaimed, at the worst of the phases. error: how many times each one's error is added."""
     sums: dict[str, int] = {}
     for item in segments:
         if item["kind"] != "page_cache":
-            size = item["bytes"] + (item["error"] if with_error else 0)
+            size = max(0, item["bytes"] + error * item["error"])
             sums[item["phase"]] = sums.get(item["phase"], 0) + size
     always = sums.pop(_ALWAYS, 0)
     return always + max(sums.values(), default=0)
@@ -576,53 +590,140 @@ def _held(segments, with_error=False):
 _IN_THE_TABLE = ("api_server", "engine_core", "workers", "staging", "tokenizer", "compile", "shm_rings")
 
 
-def _result(segments, need, most, by, bounds, shm_size, assumptions):
-    limit = _whole_gib(max(bounds[1], need))
+class _Limits(NamedTuple):
+    """need, least, most: what can't be reclaimed, and its ends; bounds: of the memory limit; limit: what to set."""
+
+    need: int
+    least: int
+    most: int
+    bounds: tuple[int, int]
+    limit: int
+    by: str
+    words: str
+
+
+def _limits(segments, parameters, layout, accelerator):
+    """What the segments need, and the limit by the table; outside of it by the mechanism, the table's end in view."""
+    need, least, most = (_held(segments, error) for error in (0, -1, 1))
+    table = table_bounds(parameters) if accelerator != "cpu" else None
+    beyond = [item for item in segments if item["name"] not in _IN_THE_TABLE]
+    if table:
+        lower, upper, words = _row_corrected(table, parameters, beyond, layout)
+        bounds = (lower, upper) if need <= upper else (max(lower, need), max(upper, most))
+        told = f"by the runbook's table for {parameters:g}B"
+        return _Limits(need, least, most, bounds, bounds[1], "table", _sum_of(table, told, words))
+    own = [item for item in segments if item["name"] in _IN_THE_TABLE]
+    base = (_held(own, -1), _held(own, 1))
+    words = _sum_of(base, "for the processes and what they start with", _parts(beyond))
+    limit, remark = most, ""
+    if parameters and accelerator != "cpu":
+        limit, remark = _beside_the_table(most, parameters, beyond, layout)
+    return _Limits(need, least, most, (least, most), limit, "mechanism", words + remark)
+
+
+def _row_corrected(row, parameters, beyond, layout):
+    """``(lower, upper, parts)`` of a row with what comes on top counted in: pools, loaders that copy, more processes."""
+    more, parts = max(0, layout.more_than_usual(parameters)), _parts(beyond)
+    if more:
+        kind = "worker process" if layout.ranks > usual_ranks(parameters) else "process"
+        parts.append((f"{more} more {kind}{'es' if more > 1 else ''}", more * PROCESS[0], more * PROCESS[1]))
+    lower, upper = row
+    return (
+        lower + _held(beyond) + more * PROCESS[0],
+        upper + _held(beyond, 1) + more * PROCESS[1],
+        parts,
+    )
+
+
+def _beside_the_table(most, parameters, beyond, layout):
+    """``(limit to set, remark)`` outside of the table: no risk follows from its ends, but a limit that fits beside it.
+
+    Below its first row: room for the files of the checkpoint (bf16) as page cache, at most that row. Above the last
+    one: at least that row.
+    """
+    first, last = MEMORY_LIMITS[0], MEMORY_LIMITS[-1]
+    if parameters < first[0]:
+        row = _row_corrected(table_bounds(first[0]), first[0], beyond, layout)[1]
+        limit = max(most, min(row, most + int(parameters * 1e9 * BF16)))
+        return limit, (
+            f"; to set: with room for its files as page cache, at most what the runbook's table has for {first[0]:g}B"
+        )
+    row = _row_corrected(table_bounds(last[0]), last[0], beyond, layout)[1]
+    return max(most, row), f"; to set: at least what the runbook's table has for {last[0]:g}B, its last row"
+
+
+def _parts(segments):
+    """``[(what, at least, at most)]`` of segments that can't be reclaimed."""
+    return [
+        (item["name"], item["bytes"], item["bytes"] + item["error"])
+        for item in segments
+        if item["kind"] != "page_cache"
+    ]
+
+
+def _sum_of(base, what, parts):
+    shown = [f"{show_bytes(base[0])} to {show_bytes(base[1])} {what}"]
+    return " + ".join(shown + [f"{show_bytes(low)} for {name}" for name, low, _high in parts])
+
+
+def _result(segments, limits, shm, assumptions):
     in_shm = [item for item in segments if item["kind"] == "shm" and item["name"] != "model_files"]
     shm_bytes = sum(item["bytes"] for item in in_shm)
+    limit = max(limits.limit, limits.need)
+    if shm.get("memory_backed"):
+        # A file in it counts against the limit, and may be as large as the volume.
+        limit = max(limit, limits.bounds[0] + max(0, (shm.get("size_bytes") or 0) - shm_bytes))
+    limit = _whole_gib(limit)
     return {
         "segments": segments,
-        "need_bytes": need,
-        "need_error_bytes": max(most - need, 0),
+        "need_bytes": limits.need,
+        "need_error_bytes": max(limits.most - limits.need, 0),
+        "least_bytes": limits.least,
         "limit_bytes": limit,
-        "limit_bounds": list(bounds),
+        "limit_bounds": list(limits.bounds),
         "request_bytes": _whole_gib(limit * REQUEST_OF_LIMIT),
         "shm_bytes": shm_bytes,
-        "shm_fits": None if shm_size is None else shm_bytes <= shm_size,
-        "by": by,
+        "shm_fits": None if shm.get("size_bytes") is None else shm_bytes <= shm["size_bytes"],
+        "by": limits.by,
+        "words": limits.words,
         "assumptions": assumptions,
     }
 
 
-def _table_corrected(segments, parameters, layout, need, most):
-    """The table's bounds, what comes on top of it counted in: pools, loaders that copy, more processes."""
-    beyond = [item for item in segments if item["name"] not in _IN_THE_TABLE]
-    more, (lower, upper) = max(0, layout.more_than_usual(parameters)), table_bounds(parameters)
-    lower += _held(beyond) + more * PROCESS[0]
-    upper += _held(beyond, with_error=True) + more * PROCESS[1]
-    return (lower, upper) if need <= upper else (max(lower, need), max(upper, most))
-
-
-def _corrected(need, by, bounds, measured, assumptions):
+def _corrected(limits, measured, assumptions):
     """A measured peak beats the model; of a killed attempt it is only a lower bound."""
-    held, peak = measured.get("held"), measured.get("peak")
+    held, peak, need = measured.get("held"), measured.get("peak"), limits.need
     if measured.get("killed"):
         seen = max(held or 0, peak or 0)
         if not seen:
-            return need, by, bounds
+            return limits
         assumptions.append(f"an attempt was killed at {show_bytes(seen)}: it needs more than that")
         least = max(need, seen)
-        return least, by, (max(bounds[0], least), max(bounds[1], int(least / REQUEST_OF_LIMIT)))
+        upper = max(limits.bounds[1], int(least / REQUEST_OF_LIMIT))
+        return limits._replace(
+            need=least,
+            least=max(limits.least, seen),
+            bounds=(max(limits.bounds[0], least), upper),
+            limit=max(limits.limit, upper),
+        )
     if held is not None:
         if abs(held - need) > 0.05 * held:
             assumptions.append(
                 f"measured {show_bytes(held)}, modelled {show_bytes(need)}: the measured one counts"
             )
-        return held, "measured", (held, int(held / REQUEST_OF_LIMIT))
+        return _measured(limits, held, "can't be reclaimed")
     if peak is not None and peak < need:
         assumptions.append(f"the highest use was {show_bytes(peak)}, page cache included: it needs no more")
-        return peak, "measured", (peak, int(peak / REQUEST_OF_LIMIT))
-    return need, by, bounds
+        return _measured(limits, peak, "were used at most")
+    return limits
+
+
+def _measured(limits, size, what):
+    upper = int(size / REQUEST_OF_LIMIT)
+    words = f"{show_bytes(size)} {what}, measured"
+    return limits._replace(
+        need=size, least=size, bounds=(size, upper), limit=upper, by="measured", words=words
+    )
 
 
 def _whole_gib(size):

@@ -98,7 +98,7 @@ def test_the_runbooks_table(billions, low, high):
     assert host.table_bounds(billions) == (low * GIB, high * GIB)
 
 
-@pytest.mark.parametrize("billions", [None, 0.5, 7.9, 70.1, 671])
+@pytest.mark.parametrize("billions", [None, 0.5, 7.5, 73.6, 671])
 def test_outside_the_table_it_says_nothing(billions):
     assert host.table_bounds(billions) is None
 
@@ -276,6 +276,39 @@ def test_no_memory_limit():
     assert changes(found)[("resources.limits.memory", "add")] == "24Gi"
     found = only("memory_limit_missing", findings(model="my-model", limits={"nvidia.com/gpu": "1"}))
     assert changes(found) == {("resources.limits.memory", "add"): None}
+
+
+def test_a_limit_that_cannot_be_read_is_not_missing():
+    found = findings(limits={"memory": "48GiB"}, requests={}, file="deploy.yaml")
+    assert [item["cause"] for item in found] == ["admission_rejected"]
+    assert "can't be read" in found[0]["explanation"]
+    assert changes(found[0]) == {("resources.limits.memory", "set"): "48Gi"}
+
+
+QUOTA = {"quotas": [{"name": "gpus", "hard": {"requests.nvidia.com/gpu": "1"}, "scopes": []}]}
+RANGE = {"limit_ranges": [{"name": "small", "limits": [{"type": "Container", "max": {"memory": "16Gi"}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "gpus", "words"),
+    [
+        (QUOTA, "2", "ResourceQuota/gpus allows 1"),
+        (QUOTA, "1", None),
+        (RANGE, "1", "LimitRange/small allows 16Gi"),
+        ({"quotas": [dict(QUOTA["quotas"][0], scopes=["Terminating"])]}, "2", None),
+        ({"quotas": [{"name": "mem", "hard": {"limits.memory": "20Gi"}}]}, "1", "24.00 GiB of limits.memory"),
+    ],
+)
+def test_what_a_namespace_refuses_is_a_risk_of_a_manifest(namespace, gpus, words):
+    limits = {"memory": "24Gi", "nvidia.com/gpu": gpus}
+    found = findings(namespace=namespace, limits=limits, file="deploy.yaml")
+    refused = [item["evidence"][0]["text"] for item in found if item["cause"] == "admission_rejected"]
+    assert len(refused) == bool(words)
+    assert all(words in text for text in refused)
+    # A pod that exists was admitted.
+    assert "admission_rejected" not in [
+        item["cause"] for item in findings(namespace=namespace, limits=limits)
+    ]
 
 
 def test_a_pod_level_limit_is_a_limit():
@@ -620,7 +653,7 @@ def test_a_large_shm_needs_as_much_more_limit():
         "shm_counts_against_limit",
         findings(volumes=[memory_volume(size=16 * GIB)], mounts=mounts, shm=dict(BIG_SHM)),
     )
-    assert changes(found)[("resources.limits.memory", "increase")] == "40Gi"
+    assert changes(found)[("resources.limits.memory", "increase")] == "32Gi"
     found = only(
         "shm_counts_against_limit", findings(volumes=[memory_volume()], mounts=mounts, shm=dict(BIG_SHM))
     )
@@ -652,7 +685,7 @@ def test_all_checks_advise_the_same_limit():
         for change in item["recommend"]
         if change["name"] == "resources.requests.memory"
     }
-    assert (advised, requested) == ({"40Gi"}, {"30Gi"})
+    assert (advised, requested) == ({"32Gi"}, {"24Gi"})
 
 
 # -- unused room

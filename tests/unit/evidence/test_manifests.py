@@ -256,6 +256,27 @@ def test_quotas_and_limit_ranges_go_to_the_namespace(own):
     assert found["limit_ranges"][0]["limits"][0]["default"] == {"memory": "8Gi"}
 
 
+def test_a_limit_range_gives_its_defaults_as_admission_does():
+    limits = {
+        "type": "Container",
+        "default": {"memory": "4Gi", "cpu": "2"},
+        "defaultRequest": {"memory": "1Gi"},
+    }
+    range_ = made("v1 LimitRange", {"limits": [limits]}, name="small")
+    pod, engine = only(
+        read(
+            deployment(
+                pod_spec(container(command=["vllm", "serve", "m/x"], resources={"limits": {"cpu": "8"}}))
+            ),
+            range_,
+        )
+    )
+    assert engine["resources"]["limits"] == {"cpu": "8", "memory": "4Gi"}
+    assert engine["resources"]["requests"] == {"memory": "1Gi"}
+    assert pod["assumptions"] == ["container vllm gets the default limits of LimitRange/small: memory 4Gi"]
+    assert "memory limit" in pod["mutations"][0]["text"]
+
+
 def test_quotas_of_another_namespace_stay_out():
     quota = made("v1 ResourceQuota", {"hard": {}}, name="q", namespace="other")
     assert read(quota, deployment(namespace="llm"))["namespaces"] == {}

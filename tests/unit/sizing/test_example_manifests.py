@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifests import read_manifests
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import quantity_bytes
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import budgets_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "examples" / "manifests"
@@ -26,6 +28,30 @@ FITS = {
 def test_an_example_fits_or_not_as_it_says(name):
     entries = budgets_of(read_manifests(str(FOLDER / name)), gpu="L40S")["entries"]
     assert [entry["fits"] for entry in entries] == FITS[name], [entry["sentence"] for entry in entries]
+
+
+@pytest.mark.parametrize("name", sorted(set(FITS) - {"too-large.yaml"}))
+def test_an_example_has_the_memory_that_the_budget_and_the_findings_want(name):
+    evidence = read_manifests(str(FOLDER / name))
+    for entry in budgets_of(evidence, gpu="L40S")["entries"]:
+        host = entry["host"]
+        # Ray's object store comes on top of what the budget counts.
+        over = host["limit"] - host["limit_bytes"]
+        assert over == 0 or (over > 0 and name == "leader-worker-set.yaml"), host["words"]
+        assert host["request"] >= host["request_bytes"]
+    causes = {found["cause"] for pod in diagnose(evidence)["pods"] for found in pod["findings"]}
+    assert not causes & {"memory_limit_missing", "memory_limit_low", "memory_ratio", "shm_small"}
+
+
+def test_budget_and_finding_want_the_same_limit():
+    evidence = read_manifests(str(FOLDER / "too-large.yaml"))
+    (entry,) = budgets_of(evidence)["entries"]
+    (pod,) = diagnose(evidence)["pods"]
+    (found,) = [item for item in pod["findings"] if item["cause"] == "memory_limit_low"]
+    advised = {item["name"]: quantity_bytes(item["value"]) for item in found["recommend"]}
+    assert advised["resources.limits.memory"] == entry["host"]["limit_bytes"]
+    assert advised["resources.requests.memory"] == entry["host"]["request_bytes"]
+    assert entry["host"]["words"] in found["evidence"][0]["text"]
 
 
 def test_every_example_is_held():

@@ -44,11 +44,52 @@ def test_the_runbooks_example_is_a_request_of_48_under_a_limit_of_64():
     assert (result["request_bytes"], result["limit_bytes"]) == (48 * GIB, 64 * GIB)
 
 
-@pytest.mark.parametrize("billions", [None, 0.5, 7.9, 70.1, 671])
+@pytest.mark.parametrize("billions", [None, 0.5, 7.5, 73.6, 671])
 def test_outside_the_table_only_the_mechanism_speaks(billions):
     result = need(parameters=billions)
     assert result["by"] == "mechanism"
     assert result["limit_bytes"] >= result["need_bytes"] + result["need_error_bytes"] - GIB
+    assert result["limit_bounds"] == need()["limit_bounds"]
+
+
+@pytest.mark.parametrize(("billions", "row"), [(7.62, 8), (7.9, 8), (70.55, 70), (73.4, 70)])
+def test_a_class_of_models_has_its_row(billions, row):
+    ranks = host.usual_ranks(row)
+    found, expected = need(parameters=billions, ranks=ranks), need(parameters=row, ranks=ranks)
+    assert found["limit_bounds"] == expected["limit_bounds"]
+
+
+def test_the_table_is_read_by_the_name_where_it_tells():
+    named = need({"model": "Qwen/Qwen3-32B"}, parameters=32.76, ranks=1)
+    assert named["limit_bounds"] == need(parameters=32, ranks=1)["limit_bounds"]
+    assert "the runbook's table for 32B" in named["words"]
+    assert need({"model": "/mnt/models"}, parameters=32.76)["limit_bounds"] != named["limit_bounds"]
+
+
+@given(
+    st.floats(0.1, 1000),
+    st.floats(0.1, 1000),
+    st.sampled_from([1, 2]),
+    st.sampled_from([{}, {"cpu_offload_gb": 7}]),
+)
+def test_the_limit_to_set_never_falls_with_the_size(one, other, ranks, settings):
+    smaller, larger = (need(settings, parameters=size, ranks=ranks) for size in sorted((one, other)))
+    assert smaller["limit_bytes"] <= larger["limit_bytes"]
+
+
+def test_beside_the_table_its_ends_bound_the_limit_to_set():
+    small, large = need(parameters=7, ranks=1), need(parameters=405, ranks=8)
+    assert need(parameters=0.5, ranks=1)["limit_bytes"] < small["limit_bytes"] <= 24 * GIB
+    assert large["limit_bytes"] == (64 + 6 * 3) * GIB
+    assert "at least what the runbook's table has for 70B" in large["words"]
+
+
+def test_what_shm_may_hold_fits_under_the_limit():
+    def limit(size, backed=True):
+        shm = {"size_bytes": size * GIB, "memory_backed": backed}
+        return need(parameters=8, ranks=1, shm=shm)["limit_bytes"]
+
+    assert [limit(2), limit(8), limit(16), limit(16, False)] == [24 * GIB, 24 * GIB, 32 * GIB, 24 * GIB]
 
 
 def test_pools_and_workers_come_on_top_of_the_table():
