@@ -331,7 +331,8 @@ def container(name, role="main", **more):
     env: list of ``{name, value, from}`` with secrets redacted. settings: what the engine was told, see engine.settings.
     probes: ``{startup, liveness, readiness}``, each None or
     ``{failure_threshold, period_seconds, initial_delay_seconds, timeout_seconds, grace_period_seconds, handler}``.
-    mounts: list of ``{volume, path}``.
+    mounts: list of ``{volume, path}``. unresolved: sentences, what the engine is told that isn't at hand (a file, a
+    variable).
     """
     return dict(
         {
@@ -349,6 +350,7 @@ def container(name, role="main", **more):
             "restart_count": None,
             "ready": None,
             "settings": {},
+            "unresolved": [],
             "attempts": [],
         },
         **more,

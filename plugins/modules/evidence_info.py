@@ -383,14 +383,17 @@ evidence:
         gpu_request:
           description:
             - What GPU it asks for. RV(ignore:product) is the value of the node label that its node selector or affinity names,
-              RV(ignore:alternatives) further values, RV(ignore:from) what names them.
+              RV(ignore:alternatives) further values, RV(ignore:preferred) values that the scheduler only prefers,
+              RV(ignore:profile) that of a MIG instance, RV(ignore:from) what names them.
           type: dict
           returned: always
           sample:
             product: NVIDIA-H100-80GB-HBM3
             alternatives: []
+            preferred: []
             count: 4
             resource: nvidia.com/gpu
+            profile: null
             instance_type: null
             from: nodeSelector nvidia.com/gpu.product
         members:
@@ -494,6 +497,12 @@ evidence:
               type: dict
               returned: always
               sample: {"max_model_len": {"value": 8192, "from": "arg", "line": null}}
+            unresolved:
+              description: What the engine is told that isn't in the files, such as a file that C(--config) names, in sentences.
+              type: list
+              elements: str
+              returned: always
+              sample: []
             attempts:
               description: The attempts that are still known, oldest first.
               type: list

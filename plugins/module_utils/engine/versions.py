@@ -32,6 +32,20 @@ _LOG_LINES = tuple(
 # Only vLLM's own images are tagged with vLLM's version: docker.io/vllm/* (also behind a mirror's prefix)
 # and the release repositories on public.ecr.aws. A tag that spells out "vllm" speaks for itself.
 _OWN_IMAGE = re.compile(r"(?:^|/)(?:vllm|q9t5s3a7)/vllm-[\w.-]+$")
+# A mirror in a registry of one's own may drop the owner (registry.corp/mirror/vllm-openai:v0.11.0). In a public registry
+# another owner's image of that name is a build of its own, and so is LMCache's everywhere.
+_MIRRORED_TAG = re.compile(r"v\d+\.\d+\.\d+")
+_PUBLIC = (
+    "docker.io",
+    "index.docker.io",
+    "ghcr.io",
+    "quay.io",
+    "nvcr.io",
+    "gcr.io",
+    "public.ecr.aws",
+    "registry.redhat.io",
+)
+_OTHER_OWNERS = ("lmcache",)
 _OWN_TAG = re.compile(r"v?(" + _NUMBER + r"(?:\.?(?:rc|post)\d+)?)(?![\d.])")
 _NAMED_TAG = re.compile(r"(?:^|[_-])vllm[_-]?v?(" + _NUMBER + r"(?:\.?(?:rc|post)\d+)?)")
 # Labels and annotations whose value is the version of vLLM (OpenShift AI; charts that name vllm).
@@ -99,8 +113,17 @@ def image_version(image):
     named = _NAMED_TAG.search(tag)
     if named:
         return named.group(1)
-    own = _OWN_TAG.match(tag) if _OWN_IMAGE.search(repository) else None
-    return own.group(1) if own else None
+    own = _OWN_IMAGE.search(repository) or (_MIRRORED_TAG.match(tag) and _is_mirrored(repository))
+    version = _OWN_TAG.match(tag) if own else None
+    return version.group(1) if version else None
+
+
+def _is_mirrored(repository):
+    """Whether a repository is vLLM's own image in a registry that isn't public."""
+    registry, _slash, path = repository.partition("/")
+    private = re.search(r"[.:]|^localhost$", registry) and registry not in _PUBLIC
+    *owners, name = path.split("/")
+    return bool(private) and name == "vllm-openai" and not set(owners) & set(_OTHER_OWNERS)
 
 
 def label_version(labels):

@@ -41,6 +41,19 @@ _POD_SPEC = {
 }
 
 
+# Fields of a container that are written beside ``containers`` by a wrong indentation.
+_OF_A_CONTAINER = ("args", "command", "env", "envFrom", "image", "ports", "volumeMounts")
+
+
+def misplaced(spec):
+    """Sentences about fields of a container that stand in the pod spec, where nothing reads them."""
+    return [
+        f"{name} stands beside 'containers' instead of inside a container, where nothing reads it: move it into the container"
+        for name in _OF_A_CONTAINER
+        if name in spec
+    ]
+
+
 def checked(spec):
     """``(spec, notes)``: the spec with texts where the API wants texts, and what the API would refuse in it, in words.
 

@@ -123,6 +123,8 @@ def parse(text, name):
         where = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not readable"
         raise DocumentError(f"{name}: malformed YAML{where} ({problem}): correct it") from None
+    except DocumentError:
+        raise
     except RecursionError:
         raise DocumentError(f"{name}: nested too deep to be a manifest") from None
     except ValueError as error:

@@ -20,15 +20,17 @@ from typing import Any
 
 from .. import documents
 from ..documents import DocumentError, unreadable
+from ..engine.command_line import is_unresolved
+from ..engine.flags import flag_of
 from . import assemble, helm_values, manifest_files, trees
 from .bundle import STDIN, STDIN_PATH
 from .container_files import config_map_of, parse_config
 from .groups import group_of
-from .manifest_checks import checked
+from .manifest_checks import checked, misplaced
 from .manifest_kinds import READERS, UNRENDERED, VALUES
 from .manifest_parts import Template, field, maps, number, scalar
 from .namespaces import namespace_evidence
-from .pods import MALFORMED, pod_evidence
+from .pods import MALFORMED, accelerator_of, pod_evidence, recognise_engine
 from .redact import Redactor
 from .workloads import api_group, workload_evidence
 
@@ -36,6 +38,8 @@ from .workloads import api_group, workload_evidence
 _NAMED = 5
 # Values of a ConfigMap that are longer are files, not environment variables.
 _LONGEST_VALUE = 2000
+# A flag and more in one item of a list; a value after "=" may hold blanks.
+_SEVERAL_WORDS = re.compile(r"--[A-Za-z][\w.-]*\s+\S|--[A-Za-z][\w.-]*=\S+\s+--[A-Za-z]")
 # What only Helm understands; KServe's runtimes and chat templates have expressions of their own, which stay.
 _HELM = re.compile(
     r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|(?:include|template|tpl|toYaml|required)\b)"
@@ -251,18 +255,23 @@ class _Manifests:
         """The evidence of one pod template, or None where it runs no vLLM."""
         raw_pod["spec"], notes = checked(raw_pod["spec"])
         item = pod_evidence(raw_pod, self._redactor)
+        notes += misplaced(raw_pod["spec"])
         if not any(container["engine"] for container in item["containers"]):
             names = [
                 scalar(container["name"]) for container in item["containers"] if container["role"] == "main"
             ]
-            self._without_engine.append(f"{about} (containers: {', '.join(names[:_NAMED]) or 'none'})")
+            why = "; ".join(["", *misplaced(raw_pod["spec"])])
+            self._without_engine.append(f"{about} (containers: {', '.join(names[:_NAMED]) or 'none'}{why})")
             return None
+        shared = _add_engines(item, raw_pod)
         for note in notes:
             self._skip(about, f"{note}; read all the same")
         for container in item["containers"]:
             container["attempts"] = []
             self._fill_environment(container, raw_pod)
             self._settle(container, raw_pod, item["labels"], template)
+            for note in _joined(container):
+                self._skip(about, note)
         group = group_of(raw_pod)
         if group is None and template.members > 1:
             group = "/".join([item["namespace"], about, *([template.role] if template.role else [])])
@@ -270,7 +279,7 @@ class _Manifests:
             suspicious=False,
             group=group,
             members=template.members,
-            assumptions=list(template.assumptions),
+            assumptions=[*template.assumptions, *shared],
             file=name,
         )
         item["gpu_request"].update(template.gpu or {})
@@ -287,6 +296,7 @@ class _Manifests:
         if config:
             assemble.finish_container(container, labels=labels, config=config)
         container["model_source"] = template.model
+        container["unresolved"] += _unresolved(container)
 
     def _redacted(self, config):
         return {
@@ -326,6 +336,7 @@ class _Manifests:
         text = self._config_map(raw_pod, found[0]).get(found[1]) if found else None
         config = parse_config(text, self._redactor) if isinstance(text, str) else None
         if config is None:
+            container["unresolved"].append(f"the --config file {path} isn't in these files")
             self._skip(
                 f"--config {path} of container {container['name']}",
                 "the file isn't in a ConfigMap of these files; its settings aren't known",
@@ -440,6 +451,53 @@ class _Manifests:
                 " give a workload's manifest, or values of vLLM production-stack, llm-d modelservice or vLLM's sample chart"
             )
         return "holds no Kubernetes object and no Helm values: give a workload's manifest"
+
+
+def _add_engines(item, raw_pod):
+    """Further containers whose command starts vLLM, as engines of the pod; returns what is assumed of them."""
+    assumed = []
+    containers = [entry for entry in item["containers"] if entry["role"] == "main"]
+    for raw, container in zip(raw_pod["spec"]["containers"], containers):
+        found = recognise_engine(dict(raw_pod, spec={"containers": [raw]}))
+        if container["engine"] or not found or found[1] != "command":
+            continue
+        requested, make = accelerator_of(raw)
+        container["engine"] = dict(documents.engine(accelerator=make), recognised_by="command")
+        if not requested:
+            assumed.append(
+                f"container {container['name']} runs vLLM and asks for no GPU of its own: it shares those of the pod's other engine"
+            )
+    return assumed
+
+
+def _joined(container):
+    """Sentences about list items that hold a flag and its value, or several flags, in one string."""
+    if not container["engine"]:
+        return
+    for name in ("command", "args"):
+        for index, text in enumerate(container[name]):
+            if _SEVERAL_WORDS.match(text):
+                yield (
+                    f"{name}[{index}] of container {container['name']} holds several words in one string, and vLLM refuses it: "
+                    "make each flag and each value an item of its own; read all the same"
+                )
+
+
+def _unresolved(container):
+    """Sentences about settings that were given but whose value isn't in these files."""
+    found = []
+    sources = {entry["name"]: entry["from"] for entry in container["env"]}
+    for name, setting in container["settings"].items():
+        written = setting.get("written")
+        if written is None or setting["value"] is not None:
+            continue
+        if sources.get(name):
+            found.append(f"{name} comes from {sources[name]}, which isn't in these files")
+        elif is_unresolved(written):
+            found.append(f"{written} in {flag_of(name)} isn't set")
+        elif written:
+            found.append(f"{written} in {flag_of(name)} can't be read")
+    return found
 
 
 def _defaulted(item, name, entry):

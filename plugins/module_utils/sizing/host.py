@@ -530,7 +530,7 @@ def host_memory(
     model = _Model(model_bytes, largest_file, pickled, storage, assumptions)
     # The runbook's rows are classes as models are named; a name is also what every part of the product has.
     size = parameters_in_billions(told.value("model")) or parameters
-    segments = _engine_segments(told, release, layout, model, accelerator, parameters or size)
+    segments = _engine_segments(told, release, layout, model, accelerator, size)
     segments += _images(told, release, multimodal, segments, assumptions)
     segments += _kernel_compile(told, cpus, assumptions) if builds_kernels else []
     _uncounted_shm(segments, shm, assumptions)

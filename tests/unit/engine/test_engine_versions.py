@@ -84,6 +84,13 @@ def test_log_version(line, expected):
         ("vllm/vllm-openai:latest", None),
         ("vllm/vllm-openai@sha256:0123", None),
         ("registry.example:5000/vllm/vllm-openai", None),
+        # a mirror that dropped the owner
+        ("registry.corp/mirror/vllm-openai:v0.11.0", "0.11.0"),
+        ("registry.corp:5000/vllm-openai:v0.11.0-x86_64", "0.11.0"),
+        ("registry.corp/mirror/lmcache/vllm-openai:v0.3.5", None),
+        ("registry.corp/mirror/vllm-openai:25.09", None),
+        ("registry.corp/mirror/our-vllm-openai:v1.2.3", None),
+        ("ghcr.io/someone/vllm-openai:v1.2.3", None),
         # vendors' tags count their own releases
         ("lmcache/vllm-openai:v0.3.5", None),
         ("nvcr.io/nvidia/vllm:25.09-py3", None),

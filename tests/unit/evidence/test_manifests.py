@@ -557,24 +557,54 @@ def test_the_product_by_node_selector(spec, expected):
     assert (found["product"], found["alternatives"], found["from"]) == expected
 
 
-@pytest.mark.parametrize("required", [True, False])
-def test_the_product_by_affinity(required):
-    terms = [
-        {
-            "matchExpressions": [
-                {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["A", "B"]},
-                {"key": "nvidia.com/gpu.product", "operator": "NotIn", "values": ["C"]},
-            ]
-        }
-    ]
-    node = (
-        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        if required
-        else {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": terms[0]}]}
-    )
+def expression(operator, *values, key="nvidia.com/gpu.product"):
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        ([[expression("In", "A", "B"), expression("NotIn", "C")]], ["A", "B"]),
+        ([[expression("In", "A", "B"), expression("NotIn", "B")]], ["A"]),
+        ([[expression("In", "A", "B"), expression("In", "B", "C")]], ["B"]),
+        ([[expression("In", "A")], [expression("In", "B", "A")]], ["A", "B"]),
+        ([[expression("NotIn", "A")]], []),
+        # one term is enough, and this one allows any product
+        ([[expression("In", "A")], [expression("In", "here", key="zone")]], []),
+    ],
+)
+def test_the_products_that_affinity_requires(terms, expected):
+    terms = [{"matchExpressions": each} for each in terms]
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     found = gpu_request({"affinity": {"nodeAffinity": node}})
-    assert (found["product"], found["alternatives"]) == ("A", ["B"])
-    assert found["from"] == ("" if required else "preferred ") + "nodeAffinity nvidia.com/gpu.product"
+    assert [found["product"], *found["alternatives"]] == (expected or [None])
+    assert found["from"] == ("nodeAffinity nvidia.com/gpu.product" if expected else None)
+
+
+def test_a_preferred_product_is_not_required():
+    preference = {"matchExpressions": [expression("In", "A", "B")]}
+    node = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": preference}]}
+    found = gpu_request({"affinity": {"nodeAffinity": node}})
+    assert (found["product"], found["preferred"], found["from"]) == (None, ["A", "B"], None)
+    selected = gpu_request(
+        {"affinity": {"nodeAffinity": node}, "nodeSelector": {"nvidia.com/gpu.product": "L4"}}
+    )
+    assert (selected["product"], selected["preferred"]) == ("L4", [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "product", "profile"),
+    [
+        ({"nvidia.com/mig-2g.20gb": 1}, "NVIDIA-H100-80GB-HBM3", "2g.20gb"),
+        ({"nvidia.com/mig-1g.10gb.me": 1}, None, "1g.10gb"),
+        ({"nvidia.com/gpu": 1}, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "1g.10gb"),
+        ({"nvidia.com/gpu.shared": 1}, "NVIDIA-L4-SHARED", None),
+    ],
+)
+def test_the_profile_of_a_mig_instance(limits, product, profile):
+    selector = {"nvidia.com/gpu.product": product} if product else {}
+    found = gpu_request({"containers": [{"resources": {"limits": limits}}], "nodeSelector": selector})
+    assert (found["resource"], found["product"], found["profile"]) == (next(iter(limits)), product, profile)
 
 
 @pytest.mark.parametrize(
@@ -583,6 +613,7 @@ def test_the_product_by_affinity(required):
         ({"nvidia.com/gpu": 4}, 4, "nvidia.com/gpu"),
         ({"nvidia.com/mig-3g.40gb": "2"}, 2, "nvidia.com/mig-3g.40gb"),
         ({"amd.com/gpu": "8", "memory": "1Gi"}, 8, "amd.com/gpu"),
+        ({"nvidia.com/gpu.shared": 2}, 2, "nvidia.com/gpu.shared"),
         ({"nvidia.com/gpumem": "20000"}, None, "nvidia.com/gpumem"),
         ({"nvidia.com/gpu": "0"}, None, None),
         ({"memory": "1Gi"}, None, None),
@@ -710,7 +741,7 @@ BAD_FILES = {
         "{{- if .Values.x }}\nkind: Pod\n{{- end }}\n",
         "holds template expressions, the first in line 1: render it first",
     ),
-    "Helm without quotes": ("kind: {{ .Values.kind }}\n", "render it first"),
+    "Helm without quotes": ("kind: {{ .Values.kind }}\n", "kubectl kustomize FOLDER) and give the output"),
     "Jinja": ("{% if x %}\nkind: Pod\n{% endif %}\n", "render it first"),
     "a Python object": ("a: !!python/object/apply:os.system ['true']\n", "malformed YAML"),
     "binary": ("\x00\x01\x02\x03" * 50, "binary file"),
@@ -727,7 +758,9 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_sentence(tmp_path, name):
     text, expected = BAD_FILES[name]
-    assert expected in refused(written(tmp_path, text))
+    said = refused(written(tmp_path, text))
+    assert expected in said
+    assert "render it first" not in said or said.endswith("and give the output")
 
 
 def test_no_file_and_no_yaml_in_a_folder(tmp_path):
@@ -859,3 +892,69 @@ def test_a_file_without_permission(tmp_path):
     os.chmod(path, 0)
     with as_nobody():
         assert "no permission to read it" in refused(path)
+
+
+def test_an_engine_without_a_gpu_of_its_own_stays():
+    second = container(
+        name="embed",
+        command=["vllm", "serve", "m/embed"],
+        args=[],
+        resources={},
+        env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+    )
+    (pod,) = read(deployment(pod_spec(container(command=["vllm", "serve"]), second, {"name": "web"})))["pods"]
+    engines = {item["name"]: item for item in pod["containers"] if item["engine"]}
+    assert sorted(engines) == ["embed", "vllm"]
+    assert value(engines["embed"], "model") == "m/embed"
+    assert pod["assumptions"] == [
+        "container embed runs vLLM and asks for no GPU of its own: it shares those of the pod's other engine"
+    ]
+
+
+def test_arguments_beside_the_container_are_named():
+    spec = pod_spec({"name": "vllm", "image": "vllm/vllm-openai:v0.11.0"}, args=["--model", "m/x"])
+    with pytest.raises(DocumentError, match="containers: vllm; args stands beside 'containers'"):
+        read(deployment(spec))
+    spec = pod_spec(container(), env=[{"name": "A", "value": "1"}])
+    assert "env stands beside 'containers'" in reasons(read(deployment(spec)))
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--model m/x --max-model-len 4096"], True),
+        (["--model=m/x", "--max-model-len 4096"], True),
+        (["--model=m/x --max-model-len 4096"], True),
+        (["--model", "m/x", "--max-model-len", "4096"], False),
+        (["--model=m/x", "--chat-template={{ a b }}", "--max-model-len=4096"], False),
+    ],
+)
+def test_several_arguments_in_one_string_are_named(args, named):
+    document = read(deployment(pod_spec(container(args=args))))
+    _pod, engine = only(document)
+    assert (value(engine, "model"), value(engine, "max_model_len")) == ("m/x", 4096)
+    assert ("holds several words in one string, and vLLM refuses it" in reasons(document)) == named
+
+
+def test_what_is_told_from_elsewhere_is_unresolved():
+    engine = container(
+        args=[
+            "--model",
+            "m/x",
+            "--config",
+            "/etc/x.yaml",
+            "--max-model-len",
+            "$(LEN)",
+            "--max-num-seqs",
+            "8",
+        ],
+        env=[{"name": "VLLM_USE_V1", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
+    )
+    _pod, found = only(read(deployment(pod_spec(engine))))
+    assert found["unresolved"] == [
+        "the --config file /etc/x.yaml isn't in these files",
+        "VLLM_USE_V1 comes from configMap/c/k, which isn't in these files",
+        "$(LEN) in --max-model-len isn't set",
+    ]
+    _pod, found = only(read(deployment()))
+    assert found["unresolved"] == []

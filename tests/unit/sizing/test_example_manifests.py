@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifests import read_manifests
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifest_files import Document
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifests import (
+    manifest_evidence,
+    read_manifests,
+)
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import quantity_bytes
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import budgets_of
 
@@ -52,6 +56,32 @@ def test_budget_and_finding_want_the_same_limit():
     assert advised["resources.limits.memory"] == entry["host"]["limit_bytes"]
     assert advised["resources.requests.memory"] == entry["host"]["request_bytes"]
     assert entry["host"]["words"] in found["evidence"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "image", "env"),
+    [
+        ("Qwen/Qwen3-8B", "48Gi", "vllm/vllm-openai-cpu:v0.11.0", {"VLLM_CPU_KVCACHE_SPACE": "40"}),
+        ("Qwen/Qwen2.5-7B-Instruct", "2Gi", "vllm/vllm-openai:v0.11.0", {}),
+        ("Qwen/Qwen3-32B", "8Gi", "vllm/vllm-openai:v0.11.0", {}),
+        ("openai/gpt-oss-120b", "2Gi", "vllm/vllm-openai:v0.11.0", {}),
+    ],
+)
+def test_of_any_size_budget_and_finding_want_the_same(model, limit, image, env):
+    limits = {"memory": limit} if env else {"memory": limit, "nvidia.com/gpu": "1"}
+    container = {
+        "name": "vllm",
+        "image": image,
+        "command": ["vllm", "serve", model],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "resources": {"limits": limits, "requests": limits},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container]}}
+    evidence = manifest_evidence([Document("x.yaml", pod)], "x.yaml", None)
+    (entry,) = budgets_of(evidence, gpu="H100 80GB")["entries"]
+    found = {item["cause"]: item for item in diagnose(evidence)["pods"][0]["findings"]}["memory_limit_low"]
+    assert entry["host"]["words"] in found["evidence"][0]["text"]
+    assert quantity_bytes(found["recommend"][0]["value"]) == entry["host"]["limit_bytes"]
 
 
 def test_every_example_is_held():

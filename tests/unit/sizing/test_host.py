@@ -84,6 +84,20 @@ def test_beside_the_table_its_ends_bound_the_limit_to_set():
     assert "at least what the runbook's table has for 70B" in large["words"]
 
 
+def test_on_the_cpu_backend_the_weights_follow_from_the_parameters():
+    told = {"model": "Qwen/Qwen3-8B", "VLLM_CPU_KVCACHE_SPACE": 40}
+    found = need(told, parameters=8.19, accelerator="cpu")
+    assert segment(found, "weights")["bytes"] == 16 * GB
+    assert found["limit_bounds"][0] > 40 * GIB + 0.9 * 16 * GB
+    assert (
+        segment(need(told, parameters=8.19, accelerator="cpu", model_bytes=5 * GB), "weights")["bytes"]
+        == 5 * GB
+    )
+    unknown = need({"VLLM_CPU_KVCACHE_SPACE": 40}, accelerator="cpu")
+    assert segment(unknown, "weights") is None
+    assert any("weights, which are host memory, aren't counted" in text for text in unknown["assumptions"])
+
+
 def test_what_shm_may_hold_fits_under_the_limit():
     def limit(size, backed=True):
         shm = {"size_bytes": size * GIB, "memory_backed": backed}
