@@ -90,6 +90,15 @@ class Checked:
         return self.limits.get("memory") or self.pod_limits.get("memory")
 
     @property
+    def limit_by_range(self):
+        """Whether a LimitRange's default is this container's memory limit, as admission notes it on the pod."""
+        sets = rf"memory limit[^;]* for container {re.escape(self.container['name'] or '')}(?![\w-])"
+        notes = [
+            item["text"] or "" for item in self.pod.get("mutations") or [] if item["tool"] == "LimitRange"
+        ]
+        return any(re.search(sets, text) for text in notes)
+
+    @property
     def memory_request(self):
         whole = (self.pod.get("pod_resources") or {}).get("requests") or {}
         return quantity_bytes(self.requests.get("memory") or self.limits.get("memory") or whole.get("memory"))

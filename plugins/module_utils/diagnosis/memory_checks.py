@@ -109,7 +109,8 @@ def memory_limit_low(seen):
         return []
     lower, upper, words = need
     by_table = seen.host["by"] == "table"
-    text = f"container {seen.container['name']}: memory limit {show_bytes(limit)}; needed: {words}"
+    origin = " (the default of a LimitRange)" if seen.limit_by_range else ""
+    text = f"container {seen.container['name']}: memory limit {show_bytes(limit)}{origin}; needed: {words}"
     value = recommended_limit(seen) or to_gi(upper)
     changes = _limit_changes(seen, "increase", value, words, "rule" if by_table else "arithmetic")
     changes.extend(

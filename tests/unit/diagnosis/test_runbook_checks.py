@@ -311,6 +311,23 @@ def test_what_a_namespace_refuses_is_a_risk_of_a_manifest(namespace, gpus, words
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "LimitRanger plugin set: cpu, memory request for container vllm; memory limit for container vllm",
+            True,
+        ),
+        ("LimitRanger plugin set: memory limit for container vllm-proxy", False),
+        ("LimitRanger plugin set: memory request for container vllm", False),
+    ],
+)
+def test_a_limit_that_a_limit_range_has_set_is_said(text, said):
+    found = findings(limits={"memory": "4Gi"}, mutations=[{"tool": "LimitRange", "text": text}])
+    shown = only("memory_limit_low", found)["evidence"][0]["text"]
+    assert ("the default of a LimitRange" in shown) == said
+
+
 def test_a_pod_level_limit_is_a_limit():
     limits = {"nvidia.com/gpu": "1"}
     assert "memory_limit_missing" not in causes(limits=limits, pod_resources={"limits": {"memory": "24Gi"}})

@@ -66,15 +66,19 @@ def test_the_table_is_read_by_the_name_where_it_tells():
     assert need({"model": "/mnt/models"}, parameters=32.76)["limit_bounds"] != named["limit_bounds"]
 
 
-@given(
-    st.floats(0.1, 1000),
-    st.floats(0.1, 1000),
-    st.sampled_from([1, 2]),
-    st.sampled_from([{}, {"cpu_offload_gb": 7}]),
-)
-def test_the_limit_to_set_never_falls_with_the_size(one, other, ranks, settings):
-    smaller, larger = (need(settings, parameters=size, ranks=ranks) for size in sorted((one, other)))
+# From 37.5B on the table has a second worker counted in, so a given number of them is fewer on top.
+@pytest.mark.parametrize("sizes", [(0.1, 37.5), (37.6, 1000)])
+@given(st.data(), st.sampled_from([1, 2, 4]), st.sampled_from([{}, {"cpu_offload_gb": 7}]))
+def test_the_limit_to_set_never_falls_with_the_size(sizes, data, ranks, settings):
+    drawn = sorted(data.draw(st.tuples(st.floats(*sizes), st.floats(*sizes))))
+    smaller, larger = (need(settings, parameters=size, ranks=ranks) for size in drawn)
     assert smaller["limit_bytes"] <= larger["limit_bytes"]
+
+
+@pytest.mark.parametrize("edge", [7.6, 8, 70, 73.5])
+def test_the_limit_to_set_has_no_step_at_the_ends_of_the_table(edge):
+    below, above = (need(parameters=edge + step, ranks=2)["limit_bytes"] for step in (-0.01, 0.01))
+    assert 0 <= above - below <= GIB
 
 
 def test_beside_the_table_its_ends_bound_the_limit_to_set():
