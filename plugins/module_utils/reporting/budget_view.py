@@ -227,10 +227,11 @@ def _host_rows(host):
             remark = f"page cache, not counted: {remark}"
         rows.append((name, gib(item["bytes"]), remark))
     rows.append(("needed at the worst moment", gib(host.get("need_bytes")), "what can't be reclaimed"))
-    rows.append(
-        ("memory limit to set", gib(host.get("limit_bytes")), f"request {gib(host.get('request_bytes'))}")
-    )
-    rows.append(("memory limit now", gib(host.get("limit")), "" if host.get("limit") else "none is set"))
+    set_to = f"request {gib(host.get('request_bytes'))}; {clean(host.get('words'))}".rstrip("; ")
+    rows.append(("memory limit to set", gib(host.get("limit_bytes")), set_to))
+    written = clean(host.get("limit_written"))
+    unread = f"{written} can't be read" if written else "none is set"
+    rows.append(("memory limit now", gib(host.get("limit")), "" if host.get("limit") else unread))
     return rows
 
 

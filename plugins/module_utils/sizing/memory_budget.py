@@ -282,13 +282,13 @@ def _measured_alone(subject):
 
 def _host(subject, found):
     facts = dict(subject.host)
-    limit, request = facts.pop("limit_bytes"), facts.pop("request_bytes")
+    limit, request, written = facts.pop("limit_bytes"), facts.pop("request_bytes"), facts.pop("limit_written")
     if facts["model_bytes"] is None:
         facts["model_bytes"] = (
             _weights_on_cpu(subject) if subject.accelerator == "cpu" else _checkpoint(found)
         )
     result = host_memory(subject.told, subject.version, **facts)
-    result.update(limit=limit, request=request)
+    result.update(limit=limit, request=request, limit_written=written)
     result["fits"] = _host_fits(limit, result)
     return result
 
@@ -297,14 +297,14 @@ def _host_fits(limit, result):
     """Below what can't be reclaimed: no; above the runbook's lower bound: yes; between: not known."""
     if limit is None:
         return None
-    if limit < result["need_bytes"]:
+    if limit < result["least_bytes"]:
         return False
     return True if limit >= result["limit_bounds"][0] else None
 
 
 def _weights_on_cpu(subject):
-    """Bytes of the weights where they are host memory, or None."""
-    if subject.arch is None:
+    """Bytes of quantized weights where they are host memory; None: ``host_memory`` takes 16 bits for each parameter."""
+    if subject.arch is None or not (subject.settings.get("quantization") or subject.arch["quantization"]):
         return None
     given = subject.settings.get
     return weights(
@@ -364,4 +364,9 @@ def _sentence(found):
         )
         if found["fits"] is not False:
             said.insert(0, "Doesn't fit its memory limit.")
+    elif host and host["limit"] is not None and host["fits"] is None:
+        said.append(
+            f"The memory limit of {show_bytes(host['limit'])} is below the {show_bytes(host['limit_bounds'][0])} that it should have "
+            f"at least: a risk."
+        )
     return " ".join(said)

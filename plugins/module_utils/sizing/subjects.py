@@ -420,7 +420,12 @@ def _gpu_facts(pod, container, node, log, asked, settings, assumptions, missing)
     request = pod.get("gpu_request") or {}
     labels = node.get("gpu") or {}
     numbers = _numbers(log)
-    name = _with_profile(labels.get("product") or _smallest(request) or asked, container, request)
+    named = labels.get("product") or _smallest(request) or asked
+    if request.get("resource") == "nvidia.com/gpu.shared":
+        note(assumptions, "the GPU is shared with others, whose memory isn't known: it is taken as empty")
+    if request.get("preferred") and not named:
+        note(assumptions, f"{request['preferred']} is preferred, not required: no GPU is taken for granted")
+    name = _with_profile(named, container, request)
     if asked and name and gpus.gpu(asked) is not None and gpus.gpu(name) not in (None, gpus.gpu(asked)):
         note(assumptions, f"{asked}, which was asked for, isn't taken: {name} is selected")
     total = numbers.get("gpu_total")
@@ -552,6 +557,7 @@ def _host_facts(pod, container, attempt, model, arch, settings, facts):
     shm = pod.get("shm") or {}
     return {
         "limit_bytes": quantity_bytes(limits.get("memory") or pod_limits.get("memory")),
+        "limit_written": limits.get("memory") or pod_limits.get("memory"),
         "request_bytes": quantity_bytes(requests.get("memory") or limits.get("memory")),
         "model_bytes": model["checkpoint_bytes"],
         "parameters": model["parameters"],

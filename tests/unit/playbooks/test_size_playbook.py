@@ -87,7 +87,7 @@ def test_a_models_own_config_counts(tmp_path):
         ((), "Give either manifests"),
         (("modle=x",), "vllm_oom_modle is no variable of this playbook"),
         (("model=x", "manifest=y"), "vllm_oom_manifest and vllm_oom_model exclude each other"),
-        (("model=x", "fail_on=any"), "vllm_oom_fail_on must be none or doesnt_fit, not any"),
+        (("model=x", "fail_on=certain"), "vllm_oom_fail_on must be none or doesnt_fit or any, not certain"),
         (("manifest=/nowhere/x.yaml",), "/nowhere/x.yaml"),
         (("model=no-such/model-of-9",), "no-such/model-of-9"),
         (("model=Qwen/Qwen3-32B", "flags=--x 'y"), "arguments are no shell words"),
@@ -122,3 +122,14 @@ def test_words_behind_a_space_are_not_dropped_without_a_word():
     quoted = run(PLAYBOOK, "-e", "vllm_oom_model=Qwen/Qwen3-8B", "-e", 'vllm_oom_gpu="H200 MIG 3g.71gb"')
     assert quoted.returncode == 0
     assert "1 x H200 MIG 3g.71gb" in quoted.stdout
+
+
+def test_risks_fail_the_run_where_anything_is_to(tmp_path):
+    text = (MANIFESTS / "deployment.yaml").read_text(encoding="utf-8")
+    (tmp_path / "risky.yaml").write_text(
+        text.replace("limits: {memory: 24Gi,", 'limits: {cpu: "4", memory: 24Gi,')
+    )
+    done = size(f"manifest={tmp_path / 'risky.yaml'}", "fail_on=any")
+    assert done.returncode == 2
+    assert "cpu_limit_set" in failure(done)
+    assert size(f"manifest={tmp_path / 'risky.yaml'}", "fail_on=doesnt_fit").returncode == 0
