@@ -9,9 +9,10 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from ..quantities import MIB, quantity_bytes
+from ..quantities import quantity_bytes
 from .cgroup import V1_FILES, V2_FILES, parse_cgroup
 from .client import ApiError
+from .nvidia_smi import GPU_QUERIES, PROCESS_FIELDS, failure, read_csv, read_process_csv
 
 try:
     import yaml
@@ -19,8 +20,9 @@ except ImportError:
     yaml = None  # type: ignore[assignment]
 
 _FULL = 0.9
-_GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "memory.free")
-_NVIDIA_SMI = ["nvidia-smi", "--query-gpu=" + ",".join(_GPU_FIELDS), "--format=csv,noheader,nounits"]
+# CSV, not -q -x: the XML of eight GPUs is a megabyte and takes longer than an exec may.
+_CSV = "--format=csv,noheader,nounits"
+_UNKNOWN_FIELD = failure("is not a valid field to query")["error"]
 
 
 def has_memory_limit(container):
@@ -47,7 +49,7 @@ def reason_to_stay_out(container, metrics):
 
 
 def read_inside(run, pod, container, node=None):
-    """Fill the running attempt's cgroup, the pod's shm use and the node's GPUs, in place.
+    """Fill the running attempt's cgroup, the pod's shm use and the node's driver, GPUs and processes, in place.
 
     run(command) returns what the command prints or raises ApiError. A command that isn't there (no nvidia-smi,
     files of the other cgroup version) leaves its fields None; a refused exec raises ApiError.
@@ -63,8 +65,50 @@ def read_inside(run, pod, container, node=None):
             break
     container["attempts"][-1]["cgroup"] = parse_cgroup(files)
     pod["shm"]["used"] = _used(_output(run, ["df", "-P", "-k", "/dev/shm"]))
-    if node is not None and not node["gpus"]:
-        node["gpus"] = parse_gpus(_output(run, _NVIDIA_SMI) or "")
+    if node is not None:
+        _read_gpus(run, node)
+
+
+def _read_gpus(run, node):
+    """Add what nvidia-smi shows in the container to the node's driver, gpus and processes.
+
+    That is the container's GPUs, each with the memory that all its tenants use, and those processes that the container's
+    PID namespace shows, often none: an empty list doesn't mean that nobody uses the GPU. Each container counts its GPUs
+    from 0, so that index stays only with the first of that number.
+    """
+    found = _ask_gpus(run)
+    if found["gpus"]:
+        known = {item["uuid"] for item in node["gpus"]}
+        taken = {item["index"] for item in node["gpus"]}
+        added = [item for item in found["gpus"] if item["uuid"] not in known]
+        for item in added:
+            item["index"] = None if item["index"] in taken else item["index"]
+        node["gpus"] = node["gpus"] + added
+        query = ["nvidia-smi", "--query-compute-apps=" + ",".join(PROCESS_FIELDS), _CSV]
+        shown = read_process_csv(_output(run, query) or "")
+        node["processes"] = node["processes"] + [item for item in shown if item not in node["processes"]]
+    elif found["failure"] in (None, failure("nvidia-smi: not found")):
+        # No nvidia-smi in this image: nothing is known, nothing is wrong.
+        return
+    if not node["driver"] or node["driver"]["error"]:
+        node["driver"] = found["driver"]
+
+
+def _ask_gpus(run):
+    """What `read_csv` makes of the widest query that this driver answers."""
+    found: dict = {}
+    for fields in GPU_QUERIES:
+        complaint = ""
+        try:
+            printed = run(["nvidia-smi", "--query-gpu=" + ",".join(fields), _CSV])
+        except ApiError as error:
+            if error.status is not None:
+                raise
+            printed, complaint = "", f"nvidia-smi: {error}"
+        found = read_csv(printed, fields, complaint)
+        if found["gpus"] or (found["failure"] or {}).get("error") not in (None, _UNKNOWN_FIELD):
+            break
+    return found
 
 
 def _output(run, command):
@@ -82,30 +126,6 @@ def _used(printed):
     fields = (printed or "").strip().splitlines()[-1:] or [""]
     columns = fields[0].split()
     return int(columns[2]) * 1024 if len(columns) >= 6 and columns[2].isdecimal() else None
-
-
-def parse_gpus(printed):
-    """``[{index, uuid, name, total, used, free}]`` (bytes) of nvidia-smi's CSV; ``[N/A]`` becomes None.
-
-    Inside a container ``used`` is the whole GPU's, including other tenants.
-    """
-    found = []
-    for line in printed.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if len(values) != len(_GPU_FIELDS):
-            continue
-        sizes = [int(value) * MIB if value.isdecimal() else None for value in values[3:]]
-        found.append(
-            {
-                "index": int(values[0]) if values[0].isdecimal() else None,
-                "uuid": values[1],
-                "name": values[2],
-                "total": sizes[0],
-                "used": sizes[1],
-                "free": sizes[2],
-            }
-        )
-    return found
 
 
 def config_map_of(path, raw_pod, container):

@@ -15,6 +15,7 @@ from support.recorded_api import RecordedApi
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import client, cluster
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.nvidia_smi import gpu
 
 NAME = "llama-6f7d9c9b5-x2x4k"
 NOW = "2026-11-30T07:00:00Z"
@@ -1151,14 +1152,7 @@ def test_exec_reads_cgroup_shm_and_gpus():
     assert engine(pod)["attempts"][-1]["cgroup"]["memory"]["usage"] == 1 << 30
     assert pod["shm"]["used"] == 65000 * 1024
     assert document["nodes"]["gpu-3"]["gpus"] == [
-        {
-            "index": 0,
-            "uuid": "GPU-1",
-            "name": "NVIDIA H100 80GB HBM3",
-            "total": 81559 << 20,
-            "used": 71000 << 20,
-            "free": None,
-        }
+        gpu(index=0, uuid="GPU-1", name="NVIDIA H100 80GB HBM3", total=81559 << 20, used=71000 << 20)
     ]
     assert {command[0] for command in inside.commands} == {"cat", "df", "nvidia-smi"}
 
