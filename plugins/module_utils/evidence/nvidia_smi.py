@@ -147,11 +147,6 @@ _FAILURES = (
         "not_memory_driver",
     ),
     (
-        r"NVML: GPU (?:access blocked|is lost)",
-        "a GPU doesn't answer (NVML: GPU is lost)",
-        "gpu_hardware_fault",
-    ),
-    (
         r"NVML: Insufficient Permissions",
         "the caller may not open the GPU devices (NVML: Insufficient Permissions)",
         "not_memory_config",
@@ -315,13 +310,7 @@ def read_query_xml(printed, complaint="", code=None):
     broke off are kept, and GPUs that are only named as out of reach stand among the others with lost True.
     """
     before, document, after = _document(printed)
-    found: dict = {
-        "driver": {"version": None, "cuda": None, "error": None},
-        "gpus": [],
-        "processes": [],
-        "failure": None,
-        "partial": None,
-    }
+    found = _nothing()
     counted = None
     if document:
         counted = _read_document(document, found)
@@ -340,13 +329,7 @@ def read_csv(printed, fields, complaint="", code=None):
     fields: what was asked for, in that order (of GPU_QUERIES); a header that is there is believed instead. Numbers without
     unit are MiB. processes stay empty: see `read_process_csv`.
     """
-    found: dict = {
-        "driver": {"version": None, "cuda": None, "error": None},
-        "gpus": [],
-        "processes": [],
-        "failure": None,
-        "partial": None,
-    }
+    found = _nothing()
     text, found["partial"] = _bounded(printed)
     for row in _rows(text, fields):
         if len(found["gpus"]) == _MAX_GPUS:
@@ -404,6 +387,16 @@ def name_instances(gpus, printed):
                 instance.update(uuid=uuid, profile=profile)
 
 
+def _nothing():
+    return {
+        "driver": {"version": None, "cuda": None, "error": None},
+        "gpus": [],
+        "processes": [],
+        "failure": None,
+        "partial": None,
+    }
+
+
 # --- text
 
 
@@ -445,7 +438,7 @@ def _flag(text):
 
 def _version(text):
     """Newer drivers print a remark behind it: ``610.43.02 [Deprecated; ...]``."""
-    words = (_word((text or "").split("[")[0]) or "").split()
+    words = (_word((text or "").split("[", maxsplit=1)[0]) or "").split()
     return words[0] if words else None
 
 
@@ -459,7 +452,7 @@ def _rows(text, fields, longest=None):
     """``{field: text}`` of each CSV line that has as many values as fields. longest: the field that may itself hold commas."""
     for line in _CONTROLS.sub("", text).splitlines():
         values = [value.strip() for value in line.split(",")]
-        names = [value.split(" [")[0] for value in values]
+        names = [value.split(" [", maxsplit=1)[0] for value in values]
         if len(names) > 1 and all(re.fullmatch(r"[a-z_]+[A-Za-z0-9_.]*", name) for name in names):
             fields = tuple(names)
             continue
