@@ -21,6 +21,8 @@ from ..documents import line, log
 from ..times import parse_time, read_stamp
 from .log_lines import cri_piece, parse, rank_of, segments
 from .log_numbers import numbers_in
+from .nccl_log import INFO as NCCL_INFO
+from .nccl_log import info as nccl_info
 from .redact import MASK, Redactor
 
 # How much of each kind an excerpt holds (entries, lines, or bytes of JSON for the tail; characters for texts).
@@ -30,6 +32,7 @@ LIMITS = {
     "markers": 60,
     "numbers": 80,
     "arguments": 40,
+    "nccl": 32,
     "tail_lines": 100,
     "tail_bytes": 12 * 1024,
     "text": 2000,
@@ -289,6 +292,8 @@ class LogScanner:
             "numbers": [],
             "arguments": [],
         }
+        self._nccl: dict = {}  # (kind, key) -> the entry of NCCL's own report
+        self._nccl_rank = None  # the process of which each line is kept
         self._shapes = {}
         self._seen_numbers = set()
         self._marker_counts = {}
@@ -311,6 +316,7 @@ class LogScanner:
             self._statistics(*self._last_preempting)
         if self._last_stats:
             self._statistics(*self._last_stats[0].line_at(self._last_stats[1]))
+        self._kept["notes"] += self._nccl.values()
         excerpt = log(readable=True)
         excerpt.update(self._kept)
         for items in self._kept.values():
@@ -517,6 +523,8 @@ class LogScanner:
     def _keep(self, number, parts, frames, start, ended_trace):
         text, level = parts["text"], parts["level"]
         message = text.strip()
+        if message.startswith(NCCL_INFO) and self._report_of_nccl(number, parts, message):
+            return
         head = message[:_PATTERN_CHARACTERS]
         is_argument = bool(_ARGUMENT.search(head))
         if is_argument:
@@ -539,6 +547,36 @@ class LogScanner:
             or _has(message, _FATAL_WORDS)
         ):
             self._distinct("notes", number, parts, message, _has(message, _WEIGHTY_WORDS))
+
+    def _report_of_nccl(self, number, parts, message):
+        """Keep an INFO line of NCCL that tells of communicators, transports or sizes, beside the notes; whether it is one.
+
+        A start prints thousands of them: of one rank each is kept or summed up, of all ranks each kind once, counted.
+        """
+        found = nccl_info(message[:_PATTERN_CHARACTERS])
+        if found is None:
+            return False
+        self._unique = self._unique or found.distinct
+        if found.one_rank:
+            self._nccl_rank = self._nccl_rank or (parts["process"],)
+            if self._nccl_rank != (parts["process"],):
+                return True
+        key = (found.kind, found.key)
+        entry = self._nccl.get(key)
+        if entry is not None:
+            entry["count"] += parts["count"]
+            if found.size is not None:
+                entry["bytes"] += found.size
+            self._counters.append(entry)
+        elif len(self._nccl) < self._limits["nccl"]:
+            entry = self._entry(number, parts, message, "short_text")
+            if found.size is not None:
+                entry["bytes"] = found.size
+            self._nccl[key] = entry
+            self._counters.append(entry)
+        else:
+            self._dropped["nccl"] = self._dropped.get("nccl", 0) + 1
+        return True
 
     def _mark(self, marker, phase, number, parts):
         if phase == "serving":
