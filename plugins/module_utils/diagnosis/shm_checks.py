@@ -15,7 +15,7 @@ from .memory_checks import advised_limit, demand, recommended_limit
 _STEP_SHM = "/dev/shm: large enough for the parallel size, and counted in the memory limit"
 
 
-def _shm_size(seen):
+def shm_size(seen):
     """``(bytes, words)`` of the container's /dev/shm, or (None, None) where nothing at hand says it."""
     shm = seen.pod.get("shm") or {}
     if shm.get("host_ipc"):
@@ -29,7 +29,7 @@ def _shm_size(seen):
 
 
 def shm_small(seen):
-    size, words = _shm_size(seen)
+    size, words = shm_size(seen)
     if size is None or not seen.spec_known:
         return []
     users = shm_users(seen.told, seen.version)

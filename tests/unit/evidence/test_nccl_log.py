@@ -151,7 +151,7 @@ def test_alloc_lines_are_summed_over_one_rank():
         ]
 
     one, two = rank(301, [6 * MIB] * 50), rank(302, [MIB] * 300)
-    mixed = [line for pair in zip(one, two) for line in pair] + two[50:]
+    mixed = [line for pair in zip(one, two, strict=False) for line in pair] + two[50:]
     assert facts(*mixed)["allocated_bytes"] == 300 * MIB
 
 
