@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..documents import change, proof
 from ..quantities import quantity_cores
-from .advice_parts import STEP_CPU, env_change
+from .advice_parts import STEP_CPU, action, env_change
 from .nccl_seen import NcclSeen
 
 _NO_CPU_LIMIT = change(
@@ -108,12 +108,7 @@ def _far_cpus(seen):
                     "the kubelet then gives CPUs and GPUs of one NUMA node together; static CPU manager and whole CPUs needed",
                     command="the node's kubelet configuration: topologyManagerPolicy, then restart the kubelet and recreate the pod",
                 ),
-                change(
-                    "action",
-                    "recreate_pod",
-                    "set",
-                    why="exclusive CPUs are given out when a pod starts, and stay",
-                ),
+                action("recreate_pod", "exclusive CPUs are given out when a pod starts, and stay"),
             ],
             rejected=[_NO_CPU_LIMIT] if not seen.limits.get("cpu") else [],
             check=["nvidia-smi topo -m  # on the node: the column CPU Affinity"],
