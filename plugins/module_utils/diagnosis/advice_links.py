@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 
-from ..quantities import GIB, MIB, to_gi
+from ..evidence.nccl_log import nccl_facts
+from ..quantities import GIB, MIB, show_bytes, to_gi
 from .advice_parts import (
     MEMORY_LIMIT,
     MODEL_LEN,
@@ -25,6 +26,8 @@ from .advice_parts import (
     number_of,
 )
 from .commands import in_cluster
+from .nccl_memory import ERROR, estimate, known, saving_changes
+from .nccl_seen import NcclSeen
 
 # -- NCCL -------------------------------------------------------------------------------------------------------------
 
@@ -40,13 +43,16 @@ def nccl_gpu_oom(facts, judged):
         if sized
         else "it helps once the KV cache has been sized; before that the card is full for another reason",
     )
-    nvls = env_change("NCCL_NVLS_ENABLE", "set", "NVLS buffers are hundreds of MiB on NVSwitch machines", "0")
+    reported = nccl_facts(facts.lines)
+    seen = NcclSeen(facts.pod, facts.container, facts.node)
+    about = (seen.layout, seen.variables, reported["version"], reported)
+    savings, useless = saving_changes(*about, wanted=reported["wanted"]["gpu"])
     holder = action(
         "free_gpu", "a stale process on one of the GPUs is the usual reason before the KV cache exists"
     )
-    recommend = [lower, nvls, holder] if sized else [holder, nvls, lower]
+    recommend = [lower, *savings[:1], holder] if sized else [holder, *savings[:1], lower]
     recommend += [
-        env_change("NCCL_MAX_CTAS", "set", "fewer channels need fewer buffers", "8"),
+        *savings[1:],
         action(
             "collect_nccl_debug",
             "NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=INIT,ALLOC,NVLS names the buffer that failed",
@@ -54,10 +60,11 @@ def nccl_gpu_oom(facts, judged):
     ]
     return Advice(
         "NCCL could not get GPU memory for its own communication buffers, which lie outside PyTorch's accounting and outside "
-        "the utilization.",
+        f"the utilization.{_buffers(about)}",
         STEP_NCCL,
         recommend,
         [
+            *useless,
             flag_change(UTILIZATION, "increase", "NCCL needs memory outside the budget"),
             k8s_change(
                 "volumes.shm.sizeLimit", "increase", "the failing call allocates GPU memory, not /dev/shm"
@@ -67,6 +74,17 @@ def nccl_gpu_oom(facts, judged):
         ],
         [] if sized else ["nvidia-smi on the node before the start: is every GPU of the pod empty?"],
     )
+
+
+def _buffers(about):
+    """What the buffers take, in a sentence, where it is known what NCCL uses."""
+    if not known(about[0], about[3]):
+        return ""
+    found = estimate(*about)
+    if not found["bytes"]:
+        return ""
+    parts = ", ".join(f"{item['name']} {show_bytes(item['bytes'])}" for item in found["segments"])
+    return f" They take about {show_bytes(found['bytes'])} of each GPU ({parts}), right within a factor of {ERROR}."
 
 
 _NVLS = re.compile(r"nvls|NVLS|NVLink SHARP")

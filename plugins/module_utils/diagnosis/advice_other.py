@@ -715,6 +715,13 @@ def undetermined(facts, judged):
         action("read_last_state", "OOMKilled, an exit code or a signal there says which way to look"),
         action("rollback_revision", "if it began with the last change of image, arguments or settings"),
     ]
+    if facts.said("nccl_generic", "nccl_peer_gone"):
+        recommend.insert(
+            0,
+            action(
+                "collect_nccl_debug", "NCCL then names the call that failed, and how much memory it wanted"
+            ),
+        )
     return Advice(
         "The evidence does not settle what happened"
         + (": no log of the failing run could be read." if not facts.log.get("readable") else "."),

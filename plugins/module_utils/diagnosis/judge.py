@@ -72,12 +72,27 @@ _REFUSALS = ("not_memory_auth", "not_memory_config", "not_memory_driver")
 
 
 def _roots(facts):
-    """``(line, Match)`` of the rows that name what went wrong, in log order, without the errors that the engine survived."""
-    return [
-        (line, row)
-        for line, row in facts.matches
-        if row.signature.kind in ("root", "refines") and not _survived(facts, line, row)
-    ]
+    """``(line, Match)`` of the rows that name what went wrong, the earliest first, without the errors that the engine survived."""
+    return _by_time(
+        [
+            (line, row)
+            for line, row in facts.matches
+            if row.signature.kind in ("root", "refines") and not _survived(facts, line, row)
+        ]
+    )
+
+
+def _by_time(roots):
+    """In the order of their stamps, where all have one of the same form and day; else as they stand in the log.
+
+    A log may hold its ranks' logs one after another, and the victim's first.
+    """
+    stamps = [line.get("time") or "" for line, _row in roots]
+    forms = {re.sub(r"\d", "0", stamp) for stamp in stamps}
+    days = {stamp.rpartition(" ")[0] for stamp in stamps}
+    if len(forms) != 1 or len(days) != 1 or "" in forms:
+        return roots
+    return sorted(roots, key=lambda root: root[0]["time"])
 
 
 def _survived(facts, line, row):
@@ -161,7 +176,7 @@ def _cascade(facts, roots, trigger):
         if line["line"] in shown:
             continue
         found = resolve(facts, line, row)
-        if found.cause not in seen:
+        if found.cause not in seen and found.cause != "undetermined":
             seen.add(found.cause)
             judged.append(Judged(found, "cascade", [_log_proof(facts, line)], row))
     if _killed_for_memory(facts) and not trigger.verdict.cause.startswith("host_"):
@@ -394,6 +409,10 @@ SILENT_END = (
 )
 NO_ENGINE = "no line of the log is one that vLLM prints"
 EMPTY = "the log is empty"
+PEER_GONE = (
+    "the process that complains is the victim of another one that ended first: the earliest error of all ranks' logs is the one "
+    "that counts, and it isn't in this log"
+)
 UNKNOWN_ERROR = "its first error is not one that is known to come from a shortage of memory"
 NO_ERROR = "no line of the log names an error"
 
@@ -401,6 +420,8 @@ NO_ERROR = "no line of the log names an error"
 def _open_question(facts):
     """Why nothing is settled although something may have failed, or None when nothing shows a failure."""
     code, ended = facts.attempt.get("exit_code"), facts.attempt.get("state") == "terminated"
+    if facts.said("nccl_peer_gone") and (ended or facts.log.get("first_error")):
+        return PEER_GONE
     if facts.log.get("first_error"):
         return UNKNOWN_ERROR
     if not ended:

@@ -747,7 +747,9 @@ def nccl_findings(pod, container, node=None):
 
 
 def _finding(seen, cause, found):
-    proofs, effects, changes = [], [], []
+    proofs: list[dict] = []
+    effects: list[dict] = []
+    changes: list[dict] = []
     for row, text in found:
         where = f"Node/{seen.pod.get('node')}" if row.shown_by == "node" else seen.where
         proofs.append(proof(row.shown_by, where, text))

@@ -156,17 +156,25 @@ def freed(ranks, name, value, variables=None, version=None, reported=None):
     return max(0, before - after)
 
 
+def known(ranks, reported=None):
+    """Whether it is known what NCCL uses here: it said so, or node and GPUs tell. Otherwise only the rules speak."""
+    told = any(item.get("coll") for item in (reported or {}).get("communicators") or [])
+    return told or ranks.link == "pcie" or (ranks.link == "nvlink" and ranks.generation is not None)
+
+
 def saving_changes(ranks, variables=None, version=None, reported=None, wanted=None):
     """``(recommended, rejected)``: NCCL's settings that free GPU memory, each with what it frees, and those that don't.
 
     wanted: bytes that the failing allocation asked for, or None. A setting that frees less even at the upper end of the
-    estimate's error is rejected.
+    estimate's error is rejected. Where it isn't known what NCCL uses, a setting is recommended by the rule alone.
     """
     recommended, rejected = [], []
     for name, value, what in SAVINGS:
         size = freed(ranks, name, value, variables, version, reported)
         proof = "log" if (reported or {}).get("communicators") else "arithmetic"
-        if not size:
+        if not size and name not in (variables or {}) and not known(ranks, reported):
+            recommended.append(change("env", name, "set", value, what))
+        elif not size:
             why = "it has nothing to free here: " + _nothing(name, variables)
             rejected.append(change("env", name, "set", value, why, proof))
         elif wanted and size * ERROR < wanted:

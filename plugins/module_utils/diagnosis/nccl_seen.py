@@ -35,7 +35,7 @@ class NcclSeen(Checked):
 
     def __init__(self, pod, container, node):
         super().__init__(pod, container, node, None)
-        self.lines = []
+        self.lines: list[dict] = []
         self.reported = nccl_facts([])
         for attempt in reversed(container.get("attempts") or []):
             lines = log_lines(attempt.get("log") or {})

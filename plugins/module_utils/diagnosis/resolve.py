@@ -429,14 +429,34 @@ def free_below_desired(facts, line, match):
 # -- NCCL -------------------------------------------------------------------------------------------------------------
 
 # The NCCL line that names the reason, where the Python exception only says that there is one.
+# Of all ranks the earliest counts; what only follows from another rank's end, or names no rank, comes last.
 _NCCL_REASONS = (
-    ("nccl_out_of_memory", "nccl_cuda_malloc", "nvls_bind_out_of_memory"),
-    ("nccl_shm_segment", "shm_insufficient"),
-    ("rdma_registration",),
-    ("nvls_bind_failed", "nccl_cuda_failure", "nccl_no_interface", "nccl_watchdog_timeout", "duplicate_gpu"),
+    (
+        *(
+            "nccl_out_of_memory",
+            "nccl_cuda_malloc",
+            "nvls_bind_out_of_memory",
+            "nccl_host_malloc",
+            "nccl_plain_malloc",
+        ),
+        *(
+            "nccl_shm_segment",
+            "nccl_shm_not_mapped",
+            "shm_insufficient",
+            "rdma_registration",
+            "nvls_bind_failed",
+        ),
+        *("nccl_cuda_failure", "nccl_no_interface", "duplicate_gpu"),
+    ),
     ("cuda_fault",),
+    ("nccl_shm_attach", "nccl_watchdog_timeout"),
     ("no_space",),
 )
+# Where NCCL's host buffers are made: a failed allocation that came through here is memory of the host.
+_NCCL_HOST_BUFFERS = re.compile(
+    r"NCCL INFO (?:transport/shm\.cc|misc/shmutils\.cc|include/shm\.h|os/linux\.cc):\d+"
+)
+_NCCL_GPU_BUFFERS = re.compile(r"NCCL INFO transport/(?:p2p|nvls|net|coll_net)\.cc:\d+")
 
 
 def nccl_reason(facts):
@@ -457,12 +477,28 @@ def nccl_generic(facts, line, match):
             "likely",
             f"/dev/shm has {show_bytes(int(small_shm[1].groups['bytes']))}, and NCCL's segments for local ranks live there",
         )
+    if what == "unhandled cuda error":
+        return verdict(
+            "undetermined",
+            "possible",
+            "NCCL says this of an out of memory and of other errors alike; which one, its own log names (NCCL_DEBUG=WARN)",
+            phase=_known(facts.phase_at(line["line"])),
+        )
     return verdict(
         "nccl_not_memory",
         "possible",
         "the text does not say what failed: an out of memory of NCCL would be named in its own log",
         phase=_known(facts.phase_at(line["line"])),
     )
+
+
+def nccl_cuda_malloc(facts, line, match):
+    """NCCL's failed allocation: of GPU memory, or of host buffers that cuMem makes, by the way that the error took."""
+    phase = _known(facts.phase_at(line["line"]))
+    if facts.mentions(_NCCL_HOST_BUFFERS) and not facts.mentions(_NCCL_GPU_BUFFERS):
+        reason = "the error came from where NCCL makes its buffers in host memory (NCCL_CUMEM_HOST_ENABLE=0 puts them into /dev/shm)"
+        return verdict("host_pin_limit", "likely", reason, phase=phase)
+    return verdict("nccl_gpu_oom", "certain", None, phase=phase)
 
 
 # -- host memory ------------------------------------------------------------------------------------------------------
@@ -767,4 +803,5 @@ _DIRECT = {
     "pin_refused": pin_refused,
     "nvml_query_refused": device_not_as_expected,
     "duplicate_gpu": device_not_as_expected,
+    "nccl_cuda_malloc": nccl_cuda_malloc,
 }

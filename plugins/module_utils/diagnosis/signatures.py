@@ -517,10 +517,25 @@ SIGNATURES = (
         "nccl_shm_segment",
         "root",
         r"failed to extend /dev/shm/nccl-\S+ to (?P<size>\d+) bytes|"
-        r"Error while (?:creating|attaching to) shared memory segment /dev/shm/nccl-|"
-        r"Call to posix_fallocate failed : No space left on device|Could not map /dev/shm/\S+ size \d+|\(?ncclShmOpen\)?",
+        r"Error while creating shared memory segment /dev/shm/nccl-|"
+        r"Call to posix_fallocate failed : No space left on device|\(?ncclShmOpen\)?",
         cause="shm_exhausted",
         source="k8s 10.4",
+    ),
+    _row(
+        "nccl_shm_not_mapped",
+        "root",
+        r"Could not map /dev/shm/\S+ size \d+, error: Cannot allocate memory",
+        cause="host_oom_load",
+        family="host_alloc",
+        source="k8s 10.4",
+    ),
+    _row(
+        "nccl_shm_attach",
+        "root",
+        r"Error while attaching to shared memory segment /dev/shm/nccl-|Could not map /dev/shm/\S+ size \d+",
+        cause="nccl_not_memory",
+        source="k8s 10.4; NVIDIA/nccl issue 2190",
     ),
     _row(
         "rdma_registration",
@@ -540,7 +555,8 @@ SIGNATURES = (
     _row(
         "nccl_cuda_failure",
         "root",
-        r"Cuda failure (?:\d+ )?'(?P<text>(?!out of memory)[^']+)'",
+        # An illegal access or a launch failure is an earlier kernel's fault, whoever notices it: see cuda_fault.
+        r"Cuda failure (?:\d+ )?'(?P<text>(?!out of memory|an illegal memory access|unspecified launch failure)[^']+)'",
         cause="nccl_not_memory",
         groups={"text": "CUDA error text"},
         source="k8s 10.4",
@@ -566,7 +582,7 @@ SIGNATURES = (
         "nccl_watchdog_timeout",
         "root",
         r"Watchdog caught collective operation timeout|Heartbeat monitor timed out|watchdog got stuck for|NCCL timeout in communicator initialization|"
-        r"Timeout at NCCL work|wait timeout after \d+ms|Timed out waiting \d+ms for (?:recv|send)",
+        r"NCCL error(?:: | in: [^,]{1,200}, )timeout\b|Timeout at NCCL work|wait timeout after \d+ms|Timed out waiting \d+ms for (?:recv|send)",
         cause="nccl_not_memory",
         groups={},
         source="torch ProcessGroupNCCL",

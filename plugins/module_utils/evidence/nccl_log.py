@@ -113,7 +113,7 @@ def nccl_facts(lines):
     as the ranks saw them; interfaces, hcas: names; places: source positions that an error passed through; wanted:
     ``{gpu, shm}``, bytes that the first failing allocation asked for; spoken: whether INFO lines were there at all.
     """
-    facts = {
+    facts: dict = {
         "version": None,
         "communicators": [],
         "transports": {},

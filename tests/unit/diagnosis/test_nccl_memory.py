@@ -158,3 +158,9 @@ def test_no_change_frees_more_than_there_is(variables):
     total = estimate(HGX, variables, "2.27.5")["bytes"]
     for name, value in (("NCCL_NVLS_ENABLE", "0"), ("NCCL_MAX_CTAS", "8"), ("NCCL_BUFFSIZE", "1048576")):
         assert 0 <= freed(HGX, name, value, variables, "2.27.5") <= total
+
+
+def test_where_nothing_is_known_the_rule_speaks():
+    recommended, rejected = saving_changes(Ranks(4))
+    assert [(item["name"], item["proof"]) for item in recommended][:1] == [("NCCL_NVLS_ENABLE", "rule")]
+    assert not rejected
