@@ -18,6 +18,7 @@ from ..quantities import GIB, MIB, show_bytes, to_gi
 from ..sizing.host import EXAMPLE_SHM
 from . import nccl_topology
 from .advice_parts import NOT_LIMIT, NOT_UTILIZATION, STEP_NCCL, action, env_change, flag_change, k8s_change
+from .commands import namespace_option
 from .nccl_memory import ERROR, SIMPLE, connection_bytes, estimate, number, shm_bytes
 from .nccl_seen import NcclSeen
 from .shm_checks import shm_size
@@ -133,7 +134,7 @@ def _broken_fabric(seen):
     fabrics = {
         str((item.get("fabric") or {}).get("state"))
         for item in seen.node.get("gpus") or []
-        if (item.get("fabric") or {}).get("state") not in (None, "N/A", "Completed")
+        if (item.get("fabric") or {}).get("state") not in (None, "N/A", "Not Supported", "Completed")
     }
     if seen.is_set("NCCL_NVLS_ENABLE", "0") or (state not in ("failed", "inactive") and not fabrics):
         return None
@@ -385,7 +386,7 @@ def _late_connections(seen):
     ):
         return None
     size = estimate(seen.layout, seen.variables, seen.reported["version"], seen.reported)["bytes"]
-    return f"--gpu-memory-utilization {utilization:g}; NCCL's buffers: about {show_bytes(size)} of each GPU"
+    return f"--gpu-memory-utilization {utilization:g}; NCCL's buffers: about {show_bytes(size)} of each GPU (within a factor of {ERROR})"
 
 
 def _one_debug_file(seen):
@@ -725,6 +726,19 @@ ROWS = (
 )
 
 _CONFIDENCES = ("possible", "likely", "certain")
+_TOPOLOGY = "nvidia-smi topo -m  # on the node"
+# What shows it again, where the usual commands don't. exec: kubectl exec into the container.
+_CHECKS = {
+    "memlock": "{exec} sh -c 'ulimit -l'",
+    "stack_unlimited": "{exec} sh -c 'ulimit -s'",
+    "few_files": "{exec} sh -c 'ulimit -n'",
+    "p2p_off_small_shm": "{exec} df -h /dev/shm",
+    "broken_fabric": "nvidia-smi -q | grep -A 3 Fabric; systemctl status nvidia-fabricmanager  # on the node",
+    "interface_missing": "{exec} ls /sys/class/net",
+    "hca_missing": "{exec} ls /sys/class/infiniband",
+    "tensor_across_islands": _TOPOLOGY,
+    "p2p_off_with_nvlink": _TOPOLOGY,
+}
 _REJECTED = {"nccl_not_memory": [NOT_UTILIZATION, NOT_LIMIT], "memlock_limit": [NOT_UTILIZATION, NOT_LIMIT]}
 
 
@@ -762,6 +776,8 @@ def _finding(seen, cause, found):
             item for item in more if (item["target"], item["name"]) not in known or item["target"] == "action"
         )
     confidence = max((row.confidence for row, _text in found), key=_CONFIDENCES.index)
+    into = f"kubectl{namespace_option(seen.pod)} exec {seen.pod['name']} -c {seen.container['name']} --"
+    shown = [_CHECKS[row.name].replace("{exec}", into) for row, _text in found if row.name in _CHECKS]
     return seen.finding(
         cause,
         "contributing" if effects else "risk",
@@ -772,4 +788,5 @@ def _finding(seen, cause, found):
         recommend=changes,
         # What is wrong for a failure of this kind; before one there is nothing to reject.
         rejected=_REJECTED.get(cause, []) if effects else [],
+        check=list(dict.fromkeys(shown)),
     )

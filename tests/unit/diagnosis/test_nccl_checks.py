@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import nccl_checks
@@ -479,3 +481,19 @@ def test_nodes_that_say_little(node):
     nccl_checks.nccl_findings(
         *make(node=node, env={"NCCL_IB_HCA": "", "NCCL_BUFFSIZE": "4M", "NCCL_PROTO": ""})
     )
+
+
+def test_commands_that_show_it_again():
+    found = nccl_checks.nccl_findings(*make(node=limits(memlock=64 * 1024), env={"NCCL_IB_HCA": "mlx5_0"}))
+    assert (
+        only("memlock_limit", found)["check"][0] == "kubectl -n llm exec vllm-0 -c vllm -- sh -c 'ulimit -l'"
+    )
+
+
+NAMES = sorted({name for _row, bad, good in CASES for side in (bad, good) for name in side.get("env", {})})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.one_of(st.text(max_size=12), st.integers().map(str))))
+def test_any_value_is_judged(env):
+    for item in nccl_checks.nccl_findings(*make(env=env, node=box(), options={"pipeline_parallel_size": 2})):
+        assert item["explanation"]

@@ -97,6 +97,11 @@ def test_other_notes_keep_their_room():
     assert any("too large swap space" in item["text"] for item in excerpt["notes"])
 
 
+def test_what_is_left_out_is_said():
+    lines = [f"h:1:1 [0] NCCL INFO NCCL_X{n} set by environment to {n}" for n in range(LIMITS["nccl"] + 3)]
+    assert f"3 more nccl beyond the first {LIMITS['nccl']}" in scanned(*lines)["cut"]
+
+
 def test_every_communicator_of_one_rank():
     head = "vllm-0:31:31 [0] NCCL INFO "
     found = facts(
