@@ -1,14 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real sshd on a free port of loopback, with keys of its own and two users: root, and one who may nothing.
+"""A real sshd on a free port of loopback, and a real journal, for three users: root, one who may read the journal, one who may nothing.
 
-The unprivileged user exists for this sshd alone: it runs in a mount namespace with a passwd file of its own, so nothing of the
-machine is changed. Where the machine has no sshd, Debian's package is fetched and unpacked into the cache.
+The two unprivileged users exist for this sshd alone: it runs in a mount namespace with /etc/passwd, /etc/group and /run of its own,
+where a journald collects what the kernel has said. Nothing of the machine is changed. Where it has no sshd, Debian's package is
+fetched and unpacked into the cache.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,10 +23,29 @@ from pathlib import Path
 import workplace
 
 PACKAGES = ("openssh-server", "libwrap0")
-PLAIN_USER, PLAIN_UID = "vllmplain", 64901
-STARTS_WITHIN_S = 10
-# Made by Debian's service; sshd wants it. Empty, so it is removed again.
-PRIVILEGE_SEPARATION = Path("/run/sshd")
+PLAIN_USER, JOURNAL_USER = "vllmplain", "vllmjournal"
+USERS = {PLAIN_USER: 64901, JOURNAL_USER: 64902}
+JOURNALD = Path("/lib/systemd/systemd-journald")
+JOURNAL_GROUP = "systemd-journal"
+STARTS_WITHIN_S = 15
+# $1: the folder with our files; then sshd and its arguments. sshd wants an empty /run/sshd.
+IN_NAMESPACE = f"""
+set -e
+mount --bind "$1/passwd" /etc/passwd
+mount --bind "$1/group" /etc/group
+mount -t tmpfs tmpfs /run
+mkdir -m 755 /run/sshd
+if [ -f "$1/journald.conf" ]; then
+  mount --bind "$1/journald.conf" /etc/systemd/journald.conf
+  mkdir -p /run/systemd/journal /run/log/journal
+  chgrp {JOURNAL_GROUP} /run/log/journal
+  chmod 2755 /run/log/journal
+  {JOURNALD} &
+  until journalctl --quiet --lines=1 _TRANSPORT=kernel 2>/dev/null | grep -q .; do sleep 0.1; done
+fi
+shift
+exec "$@"
+"""
 
 
 class Missing(Exception):
@@ -63,8 +84,6 @@ def loopback_sshd(folder: Path):
         if not shutil.which(tool):
             raise Missing(f"no {tool} on this machine")
     program, libraries = _sshd()
-    made = not PRIVILEGE_SEPARATION.exists()
-    PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
     sshd, arguments = _configure(folder)
     process = _start(program, libraries, folder, arguments, sshd.log)
     try:
@@ -73,8 +92,11 @@ def loopback_sshd(folder: Path):
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=10)
-        if made:
-            PRIVILEGE_SEPARATION.rmdir()
+
+
+def has_journal() -> bool:
+    """Whether this machine has a journald for the journal to come from."""
+    return JOURNALD.exists() and f"\n{JOURNAL_GROUP}:" in Path("/etc/group").read_text()
 
 
 def _configure(folder: Path) -> tuple[Sshd, list[str]]:
@@ -88,13 +110,20 @@ def _configure(folder: Path) -> tuple[Sshd, list[str]]:
         port = unused.getsockname()[1]
     host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")
-    home = folder / "home"
-    home.mkdir()
-    os.chown(home, PLAIN_UID, PLAIN_UID)
-    accounts = Path("/etc/passwd").read_text()
+    accounts, groups = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
     if "\nsshd:" not in accounts:
         accounts += "sshd:*:64900:65534::/run/sshd:/usr/sbin/nologin\n"
-    (folder / "passwd").write_text(f"{accounts}{PLAIN_USER}:*:{PLAIN_UID}:{PLAIN_UID}::{home}:/bin/sh\n")
+    for user, uid in USERS.items():
+        home = folder / user
+        home.mkdir()
+        os.chown(home, uid, uid)
+        accounts += f"{user}:*:{uid}:{uid}::{home}:/bin/sh\n"
+    members = re.compile(rf"^({JOURNAL_GROUP}:[^:]*:\d+:.*?),?$", re.M)
+    (folder / "passwd").write_text(accounts)
+    (folder / "group").write_text(members.sub(rf"\1,{JOURNAL_USER}", groups).replace(":,", ":"))
+    if has_journal():
+        # Audit=: leave the kernel's auditing as it is, which journald would turn on.
+        (folder / "journald.conf").write_text("[Journal]\nStorage=volatile\nAudit=\n")
     (folder / "sshd_config").write_text(
         f"""Port {port}
 ListenAddress 127.0.0.1
@@ -106,7 +135,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-AllowUsers root {PLAIN_USER}
+AllowUsers root {" ".join(USERS)}
 Subsystem sftp internal-sftp
 """
     )
@@ -115,11 +144,10 @@ Subsystem sftp internal-sftp
 
 
 def _start(program: Path, libraries: str, folder: Path, arguments: list[str], log: Path) -> subprocess.Popen:
-    script = 'mount --bind "$1" /etc/passwd && shift && exec "$@"'
     with log.open("w") as errors:
         return subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
-            + [str(folder / "passwd"), str(program), *arguments],
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_NAMESPACE, "sh"]
+            + [str(folder), str(program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,

@@ -124,11 +124,22 @@ def _journal_record(line):
         record = json.loads(line)
     except ValueError:
         return None, []
-    message, stamp = record.get("MESSAGE"), record.get("__REALTIME_TIMESTAMP")
+    message = record.get("MESSAGE")
     if isinstance(message, list):
         message = bytes(code & 255 for code in message if isinstance(code, int)).decode("utf-8", "replace")
-    time = int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdecimal() else None
+    time = _microseconds(record, "__REALTIME_TIMESTAMP")
+    # journald stamps what it receives, late on a node without memory, and all of a boot at once where it started late.
+    source = _microseconds(record, "_SOURCE_MONOTONIC_TIMESTAMP")
+    received = _microseconds(record, "__MONOTONIC_TIMESTAMP")
+    if None not in (time, source, received):
+        time -= received - source
     return time, message.splitlines() if isinstance(message, str) else []
+
+
+def _microseconds(record, field):
+    """A time of the journal in seconds, or None."""
+    value = record.get(field)
+    return int(value) / 1e6 if isinstance(value, str) and value.isdecimal() else None
 
 
 def _after(booted, seconds):

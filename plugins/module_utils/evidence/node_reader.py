@@ -407,7 +407,7 @@ class _NodeReader:
             "_TRANSPORT=kernel",
             f"--since=@{start:.0f}",
             "--output=json",
-            "--output-fields=MESSAGE",
+            "--output-fields=MESSAGE,_SOURCE_MONOTONIC_TIMESTAMP",
             "--no-pager",
         )
         counted = _Counted(command.lines())
