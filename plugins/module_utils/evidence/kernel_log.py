@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kernel log: reports of the OOM killer, Xids and other lines of the GPU driver, kept within bounds.
 
-Read are ``journalctl -o json`` and ``short-iso``, ``dmesg`` plain, with ``-T`` (in UTC) and with ``--time-format iso``, and records
+Read are ``journalctl -o json``, ``short-iso`` and its default, ``dmesg`` plain, with ``-T`` (in UTC) and with ``--time-format iso``, and records
 of /dev/kmsg; which of them a line is, the line shows. The texts: shared facts "kubernetes-gpu-facts", section 3.
 
 This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
@@ -38,6 +38,7 @@ _CTIME = re.compile(
     r"\[\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d) (?P<year>\d{4})\] ?(?P<text>.*)"
 )
 _SINCE_BOOT = re.compile(r"(?:<\d+>)?\[ *(?P<seconds>\d+\.\d+)\](?:\[ *[TC]\d+\])? ?(?P<text>.*)")
+_SYSLOG = re.compile(r"\w{3} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ kernel: (?:\[ *\d+\.\d+\] )?(?P<text>.*)")
 _KMSG = re.compile(r"\d+,\d+,(?P<microseconds>\d+),[^;]*;(?P<text>.*)")
 _DECODED = re.compile(r"[a-z]+ *:[a-z]+ *: ")  # dmesg -x: "kern  :warn  : "
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
@@ -116,6 +117,9 @@ def _record(line, previous, booted):
     if found and found.group("month") in _MONTHS:
         fields = [int(found.group(name)) for name in ("day", "hour", "minute", "second")]
         return _utc(int(found.group("year")), _MONTHS[found.group("month")], *fields), [found.group("text")]
+    found = _SYSLOG.match(line)
+    if found:  # such a stamp has no year
+        return None, [found.group("text")]
     return previous, [line.strip()]
 
 
@@ -155,9 +159,10 @@ def _utc(*fields):
 
 def _stamp(time):
     """RFC 3339 in UTC with milliseconds, or None."""
-    if time is None:
+    try:
+        moment = datetime.fromtimestamp(time, timezone.utc)
+    except (TypeError, ValueError, OverflowError, OSError):
         return None
-    moment = datetime.fromtimestamp(time, timezone.utc)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
