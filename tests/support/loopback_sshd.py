@@ -28,6 +28,7 @@ USERS = {PLAIN_USER: 64901, JOURNAL_USER: 64902}
 JOURNALD = Path("/lib/systemd/systemd-journald")
 JOURNAL_GROUP = "systemd-journal"
 STARTS_WITHIN_S = 15
+UNSHARED = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
 # $1: the folder with our files; then sshd and its arguments. sshd wants an empty /run/sshd.
 IN_NAMESPACE = f"""
 set -e
@@ -63,7 +64,9 @@ class Sshd:
 
     def variables(self, user: str) -> dict[str, str]:
         """Inventory variables of a host that is reached through it."""
-        options = f"-o UserKnownHostsFile={self.known_hosts} -o IdentitiesOnly=yes -o ControlMaster=no -F none"
+        options = (
+            f"-o UserKnownHostsFile={self.known_hosts} -o IdentitiesOnly=yes -o ControlMaster=no -F none"
+        )
         return {
             "ansible_connection": "ssh",
             "ansible_host": "127.0.0.1",
@@ -146,8 +149,7 @@ Subsystem sftp internal-sftp
 def _start(program: Path, libraries: str, folder: Path, arguments: list[str], log: Path) -> subprocess.Popen:
     with log.open("w") as errors:
         return subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_NAMESPACE, "sh"]
-            + [str(folder), str(program), *arguments],
+            [*UNSHARED, IN_NAMESPACE, "sh", folder, program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,

@@ -30,14 +30,15 @@ _FOLDERS = (
 
 
 class Machine:
-    """timeout: seconds that one command may take; root: the folder that stands for ``/`` where files are read."""
+    """timeout: seconds that one command may take; root: the folder that stands for ``/`` where files are read; environ: as
+    os.environ; folders: where commands are looked for beside PATH."""
 
-    def __init__(self, timeout, root="/", environ=None):
+    def __init__(self, timeout, root="/", environ=None, folders=_FOLDERS):
         self.timeout = timeout
         self.root = root.rstrip("/")
         self.environ = dict(os.environ if environ is None else environ)
         given = self.environ.get("PATH", "").split(os.pathsep)
-        path = os.pathsep.join([*filter(None, given), *(name for name in _FOLDERS if name not in given)])
+        path = os.pathsep.join([*filter(None, given), *(name for name in folders if name not in given)])
         self._command_environ = dict(self.environ, PATH=path, LC_ALL="C", TZ="UTC")
 
     def read(self, path):

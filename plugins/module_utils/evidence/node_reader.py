@@ -47,7 +47,14 @@ _AMD_SMI = {
     "static": ("static", "--asic", "--bus", "--vram", "--numa", "--driver"),
     "processes": ("process",),
 }
-_ROCM_SMI = ("--showmeminfo", "vram", "--showproductname", "--showuniqueid", "--showbus", "--showdriverversion")
+_ROCM_SMI = (
+    "--showmeminfo",
+    "vram",
+    "--showproductname",
+    "--showuniqueid",
+    "--showbus",
+    "--showdriverversion",
+)
 
 # Our name: systemd's unit, and the process's name as the kernel keeps it (15 characters). The GPU operator runs the fabric
 # manager in a container, and MPS has no unit of its own.
@@ -335,13 +342,10 @@ class _NodeReader:
             ),
         }
         matrix = self._run_smi("topo", "-m")
-        if matrix is None or matrix.problem:
+        if matrix is None or matrix.problem or matrix.status:
             return
         links = self._run_smi("nvlink", "-s")
-        self.node["topology"] = dict(
-            gpu_topology.read_matrix(matrix.text),
-            nvlinks=gpu_topology.read_nvlinks(links.text if links else ""),
-        )
+        self.node["topology"] = gpu_topology.topology(matrix.text, links.text if links else "")
 
     def _read_memory(self):
         text = self.machine.read_or_none("/proc/meminfo")

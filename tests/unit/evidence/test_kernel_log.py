@@ -63,7 +63,7 @@ def report(pid, tasks=1, stats=("anon 1", "file 2", "shmem 3", "slab 4")):
     ]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.suffix != ".md"))
+@pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.glob("*.*") if path.suffix != ".md"))
 def test_every_form_of_one_log_tells_the_same(name):
     found = read((RECORDED / name).read_text(), booted=BOOTED)
     (seen,) = kernel_oom.parse(texts(found["kernel_oom"]))
@@ -92,40 +92,21 @@ def test_without_the_start_of_the_machine_plain_times_are_unknown():
     assert {entry["time"] for entry in found["kernel_oom"]} == {None}
 
 
-# The forms of older kernels, each as a public report shows it.
-OLD = {
-    # https://github.com/istio/istio/issues/42734
-    "3.10, systemd driver, docker": (
-        """\
-Jan  5 02:12:02 node kernel: envoy invoked oom-killer: gfp_mask=0xd0, order=0, oom_score_adj=994
-Jan  5 02:12:02 node kernel: Task in /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0330b2c1_a15b_4cdd_b5e5_72d4a90bee82.slice/docker-b27201334a41cd0749d053b18378d7ea65617b8e26277197ea25c974da1a5a8a.scope killed as a result of limit of /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0330b2c1_a15b_4cdd_b5e5_72d4a90bee82.slice/docker-b27201334a41cd0749d053b18378d7ea65617b8e26277197ea25c974da1a5a8a.scope
-Jan  5 02:12:02 node kernel: memory: usage 1048576kB, limit 1048576kB, failcnt 189
-Jan  5 02:12:02 node kernel: Memory cgroup out of memory: Kill process 21284 (envoy) score 1999 or sacrifice child
-Jan  5 02:12:02 node kernel: Killed process 21284 (envoy) total-vm:1255108kB, anon-rss:1046616kB, file-rss:0kB, shmem-rss:0kB
-""",
-        ("0330b2c1-a15b-4cdd-b5e5-72d4a90bee82", "b27201334a41cd0749d053b18378d7ea65617b8e26277197ea25c974da1a5a8a", 1048576),
+# kernel/older/README.md says where they are from: pod uid, container id, limit.
+OLDER = {
+    "rhel-7-docker.txt": (
+        "0330b2c1-a15b-4cdd-b5e5-72d4a90bee82",
+        "b27201334a41cd0749d053b18378d7ea65617b8e26277197ea25c974da1a5a8a",
+        1048576,
     ),
-    # https://github.com/kata-containers/runtime/pull/2775: one record of several lines
-    "5.4, cgroupfs driver": (
-        """\
-[Wed Jun 17 10:37:10 2020] stress invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=999
-[Wed Jun 17 10:37:10 2020] memory: usage 1048576kB, limit 1048576kB, failcnt 153
-[Wed Jun 17 10:37:10 2020] Memory cgroup stats for /kubepods/pod200f55f9-b043-11ea-b578-fa163e82605e:
-[Wed Jun 17 10:37:10 2020] anon 1062739968
-                           file 0
-                           kernel_stack 0
-                           shmem 0
-[Wed Jun 17 10:37:10 2020] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,oom_memcg=/kubepods/pod200f55f9-b043-11ea-b578-fa163e82605e,task_memcg=/kubepods/pod200f55f9-b043-11ea-b578-fa163e82605e,task=stress,pid=71,uid=0
-""",
-        ("200f55f9-b043-11ea-b578-fa163e82605e", None, 1048576),
-    ),
-}  # fmt: skip
+    "5.4-cgroupfs.txt": ("200f55f9-b043-11ea-b578-fa163e82605e", None, 1048576),
+}
 
 
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", OLDER)
 def test_reports_of_older_kernels(name):
-    log, (uid, container, limit) = OLD[name]
-    found = read(log)
+    uid, container, limit = OLDER[name]
+    found = read((RECORDED / "older" / name).read_text())
     (seen,) = kernel_oom.parse(texts(found["kernel_oom"]))
     assert (seen["pod_uid"], seen["container_id"], seen["limit"]) == (uid, container, limit * KIB)
     if name.startswith("5.4"):

@@ -102,7 +102,7 @@ Max stack size            8388608              unlimited            bytes
 Max open files            20000                20000                files     
 Max locked memory         unlimited            unlimited            bytes     
 Max realtime priority     0                    0                    
-"""  # noqa: W291
+"""
 
 
 def test_limits():
