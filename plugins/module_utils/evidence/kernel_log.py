@@ -150,9 +150,9 @@ def _after(booted, seconds):
     return None if booted is None else booted + seconds
 
 
-def _utc(*fields):
+def _utc(year, month, day, hour, minute, second):
     try:
-        return datetime(*fields, tzinfo=timezone.utc).timestamp()
+        return datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None
 
@@ -171,7 +171,7 @@ class _OomReports:
 
     def __init__(self, mask):
         self._mask = mask
-        self._reports = collections.deque(maxlen=_REPORTS)
+        self._reports: collections.deque[list] = collections.deque(maxlen=_REPORTS)
         self._open = None
         self._records = self._seen = 0
 
@@ -303,9 +303,7 @@ class _DriverLines:
 
     def kept(self):
         xids = sorted((place, entry) for alike in self._xids.values() for place, entry in alike.entries())
-        other = sorted(
-            (alike.last[-1][0], alike.counted(alike.last[-1][1])) for alike in self._other.values()
-        )
+        other = sorted(alike.entries()[-1] for alike in self._other.values())
         return {
             "xids": [entry for _place, entry in xids[-_XIDS:]],
             "nvrm": [entry for _place, entry in other[-_NVRM:]],
@@ -320,18 +318,15 @@ class _Alike:
     """The first and the last of entries that are alike."""
 
     def __init__(self):
-        self.first = None
-        self.last = collections.deque(maxlen=_XIDS_ALIKE)
-        self.count = 0
+        self._kept: dict[int, dict] = {}
+        self._count = 0
 
     def take(self, place, entry):
-        self.count += 1
-        self.first = self.first or (place, entry)
-        self.last.append((place, entry))
+        self._count += 1
+        self._kept[place] = entry
+        if len(self._kept) > 1 + _XIDS_ALIKE:
+            del self._kept[list(self._kept)[1]]
 
     def entries(self):
         """``[(place, entry)]``."""
-        return [(place, self.counted(entry)) for place, entry in dict([self.first, *self.last]).items()]
-
-    def counted(self, entry):
-        return dict(entry, count=self.count)
+        return [(place, dict(entry, count=self._count)) for place, entry in self._kept.items()]

@@ -16,6 +16,7 @@ import signal
 import stat
 import subprocess
 import time
+from typing import Any
 
 _FILE = 256 << 10
 _OUTPUT = 16 << 20
@@ -138,7 +139,7 @@ class Command:
         self.problem = None
         self.is_stuck = False
         self._timeout = timeout
-        self._process = None
+        self._process: Any = None
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -155,13 +156,14 @@ class Command:
 
     def chunks(self, limit=None):
         """What it prints (bytes), at most ``limit`` bytes; it is killed when its time is over."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
         end = time.monotonic() + self._timeout
         errors, size = b"", 0
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            selector.register(self._process.stderr, selectors.EVENT_READ)
+            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(process.stderr, selectors.EVENT_READ)
             while selector.get_map():
                 left = end - time.monotonic()
                 ready = selector.select(left) if left > 0 else []
@@ -172,13 +174,15 @@ class Command:
                     chunk = os.read(key.fd, _CHUNK)
                     if not chunk:
                         selector.unregister(key.fileobj)
-                    elif key.fileobj is self._process.stderr:
+                    elif key.fileobj is process.stderr:
                         errors = (errors + chunk)[-_ERRORS:]
                     elif limit is None or size < limit:
                         size += len(chunk)
                         yield chunk
         self.errors = errors.decode("utf-8", "replace").strip()
-        self._end()
+        process.stdout.close()
+        process.stderr.close()
+        self._end(process)
 
     def lines(self):
         """What it prints, line by line (str)."""
@@ -190,10 +194,7 @@ class Command:
         if rest:
             yield rest.decode("utf-8", "replace")
 
-    def _end(self):
-        process = self._process
-        process.stdout.close()
-        process.stderr.close()
+    def _end(self, process):
         if not self.problem:
             try:
                 self.status = process.wait(_DIES_WITHIN_S)

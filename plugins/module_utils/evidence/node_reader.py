@@ -390,7 +390,7 @@ class _NodeReader:
 
     def _read_kernel_log(self, since):
         start = time.time() - since
-        refused = []
+        refused: list[str] = []
         for read in (self._journal, self._kmsg, self._dmesg):
             found = read(start, refused)
             if found:
@@ -471,7 +471,7 @@ class _NodeReader:
                 _NEEDS_ENVIRON,
                 f"process {', '.join(refused)}",
             )
-        variables = {}
+        variables: dict[str, str] = {}
         for found in (*processes, own):
             variables = dict(found["variables"], **variables)
         first = next((found for found in (*processes, own) if found["variables"]), own)

@@ -184,7 +184,7 @@ def hides_processes(mountinfo):
         fields = line.split()
         if len(fields) > 4 and fields[4] == "/proc":
             options = re.search(r"\bhidepid=(\w+)", line)
-            return bool(options) and options.group(1) not in ("0", "off")
+            return options is not None and options.group(1) not in ("0", "off")
     return False
 
 
