@@ -431,8 +431,18 @@ def test_dmesg_where_there_is_no_journal(node):
 
 def test_a_journal_of_a_quiet_kernel_is_no_lack(node):
     node.program("journalctl", "exit 0")
+    node.file("/run/log/journal/3d1219c7/system.journal", "")
     document, seen = node.read(sources=["kernel"])
     assert (seen["xids"], document["unreadable"]) == ([], [])
+
+
+def test_journalctl_without_a_journal_is_a_lack(node):
+    """As in a container: it says nothing and ends with 0."""
+    node.program("journalctl", "exit 0")
+    document, _seen = node.read(sources=["kernel"])
+    ((reason, needs),) = unread(document, "kernel log")
+    assert reason == "the journal is empty; /dev/kmsg: No such file or directory; dmesg: missing"
+    assert needs == NEEDS
 
 
 def test_a_journal_that_hangs_in_the_middle_is_kept_and_said(node):
