@@ -141,7 +141,8 @@ class Command:
         self._timeout = timeout
         self._process: Any = None
         try:
-            self._process = subprocess.Popen(
+            # AnsibleModule.run_command has no time after which it gives up, and waits for what can't be killed.
+            self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

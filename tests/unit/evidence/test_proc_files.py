@@ -97,16 +97,17 @@ def test_cgroups_of_a_process(text, memory, cpu):
 
 
 LIMITS = """\
-Limit                     Soft Limit           Hard Limit           Units     
-Max stack size            8388608              unlimited            bytes     
-Max open files            20000                20000                files     
-Max locked memory         unlimited            unlimited            bytes     
-Max realtime priority     0                    0                    
+Limit                     Soft Limit           Hard Limit           Units
+Max stack size            8388608              unlimited            bytes
+Max open files            20000                20000                files
+Max locked memory         unlimited            unlimited            bytes
+Max realtime priority     0                    0
 """
 
 
 def test_limits():
-    assert proc_files.limits_of(LIMITS) == {"memlock": "unlimited", "nofile": 20000, "stack": 8388608}
+    padded = "".join(f"{line}     \n" for line in LIMITS.splitlines())  # as the kernel prints it
+    assert proc_files.limits_of(padded) == {"memlock": "unlimited", "nofile": 20000, "stack": 8388608}
     assert proc_files.limits_of("") == {"memlock": None, "nofile": None, "stack": None}
 
 
