@@ -261,15 +261,15 @@ evidence:
           sample: {"fabric_manager": "active", "persistenced": "active", "mps": null}
         nccl:
           description:
-            - Settings of all GPU processes and the reader together, and those of each process in RV(ignore:processes).
-              RV(ignore:file) is the configuration file that counts, RV(ignore:hcas) are RDMA devices.
+            - Settings of all GPU processes and the reader together, and those of the processes in RV(ignore:processes),
+              where processes that were told the same are one entry. RV(ignore:file) is the configuration file that counts, RV(ignore:hcas) are RDMA devices.
           type: dict
           returned: always
           sample:
             variables: {"NCCL_DEBUG": "WARN", "NCCL_P2P_DISABLE": "1"}
             file: null
             from: env
-            processes: [{"pid": 41213, "variables": {"NCCL_DEBUG": "WARN"}, "file": null, "from": "env", "interfaces": ["lo", "eth0"]}]
+            processes: [{"pids": [41213], "variables": {"NCCL_DEBUG": "WARN"}, "file": null, "from": "env", "interfaces": ["lo", "eth0"]}]
             interfaces: ["eth0", "lo"]
             hcas: ["mlx5_0"]
     unreadable:

@@ -29,7 +29,7 @@ SOURCES = ("gpus", "processes", "topology", "kernel", "cgroups", "limits", "memo
 _OF_PROCESSES = ("gpus", "processes", "cgroups", "limits", "nccl")
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PROCESSES = 128
+_PROCESSES = 64
 _COMMAND = 200
 _CGROUP_ROOT = "/sys/fs/cgroup/"
 _DRIVER_CONTAINER = "/run/nvidia/driver"  # where the GPU operator's driver container shows its root
@@ -133,8 +133,8 @@ class _NodeReader:
         self._leave_out("processes", ("processes",))
         moment = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         who = self.node["reader"]
-        where = "a container on it" if self._own_pids else platform.node()
-        document = documents.evidence(moment, "node", f"{self.name}, read on {where} as {who['user']}")
+        where = "in a container on it" if self._own_pids else f"on {platform.node()}"
+        document = documents.evidence(moment, "node", f"{self.name}, read {where} as {who['user']}")
         document["nodes"] = {self.name: self.node}
         document["unreadable"] = self.unreadable
         document["redactions"] = self.redactor.summary()
@@ -198,6 +198,8 @@ class _NodeReader:
             complaint += "\n" + self._hanging(command)
         found = nvidia_smi.read_query_xml(command.text, complaint, command.status)
         self.node.update({field: found[field] for field in ("driver", "gpus", "processes")})
+        version = proc_files.driver_version(self.machine.read_or_none("/proc/driver/nvidia/version"))
+        self.node["driver"]["version"] = self.node["driver"]["version"] or version
         if found["failure"] and command.problem != "hangs":
             self._miss("gpus", found["failure"]["error"])
         if found["partial"]:
@@ -214,23 +216,37 @@ class _NodeReader:
             if command.problem:
                 break
             printed[name] = command.text
-        if printed:
-            found = amd_smi.read_amd_smi(**printed)
-        else:
+        found = amd_smi.read_amd_smi(**printed)
+        if command.problem == "missing":
             command = self.machine.run("rocm-smi", *_ROCM_SMI, "--json")
             found = amd_smi.read_rocm_smi(command.text)
         if command.problem == "missing":
+            self._miss_gpus()
+            return
+        self.node.update({field: found[field] for field in ("driver", "gpus", "processes")})
+        if command.problem:
+            self._miss("gpus", self._hanging(command))
+        elif found["partial"] or not found["gpus"]:
+            self._miss(
+                "gpus", found["partial"] or _first_line(command.errors) or f"{command.name} names no GPU"
+            )
+
+    def _miss_gpus(self):
+        """There is no program that tells of GPUs; NVIDIA's kernel module may be loaded all the same."""
+        version = proc_files.driver_version(self.machine.read_or_none("/proc/driver/nvidia/version"))
+        if version:
+            self.node["driver"] = {"version": version, "cuda": None, "error": None}
+            self._miss(
+                "gpus",
+                f"the NVIDIA driver {version} is loaded, but there is no nvidia-smi",
+                "the path of nvidia-smi in nvidia_smi",
+            )
+        else:
             self._miss(
                 "gpus",
                 "there is no nvidia-smi, amd-smi or rocm-smi",
                 "a node with GPUs, or the path of nvidia-smi in nvidia_smi",
             )
-            return
-        if command.problem:
-            self._miss("gpus", self._hanging(command))
-        self.node.update({field: found[field] for field in ("driver", "gpus", "processes")})
-        if found["partial"] or not (found["gpus"] or command.problem):
-            self._miss("gpus", found["partial"] or _first_line(command.errors) or "rocm-smi describes no GPU")
 
     def _hanging(self, command):
         """What is said of a command that has a problem."""
@@ -304,7 +320,12 @@ class _NodeReader:
         for container, pid in owners.items():
             found = self._counters(self._paths[pid], container == own)
             if found["version"] is None:
-                self._miss("cgroup", "the files of its cgroup can't be read", None, f"container {container}")
+                self._miss(
+                    "cgroup",
+                    "the files of its cgroup can't be read",
+                    "a run on the node itself, whose /sys/fs/cgroup has them",
+                    f"container {container}",
+                )
             else:
                 self.node["cgroups"][container] = found
 
@@ -452,9 +473,13 @@ class _NodeReader:
     # -- NCCL ------------------------------------------------------------------------------------------------
 
     def _read_nccl(self):
-        """The settings of each GPU process, as it started, and the reader's own; files count for what the environment leaves open."""
+        """The settings of the GPU processes, as they started, and the reader's own; files count for what the environment leaves open.
+
+        Processes that were told the same are one entry: more than one says that ranks differ, or that there are several engines.
+        """
         own = self._settings(self.machine.environ, "")
-        processes, refused = [], []
+        processes: list[dict] = []
+        refused = []
         for pid in self._pids():
             try:
                 environment = proc_files.environment_of(self.machine.read(f"/proc/{pid}/environ"))
@@ -463,9 +488,15 @@ class _NodeReader:
                 continue
             except OSError:
                 continue
-            found = dict({"pid": pid}, **self._settings(environment, f"/proc/{pid}/root"))
+            found = self._settings(environment, f"/proc/{pid}/root")
             found["interfaces"] = proc_files.interfaces_of(self.machine.read_or_none(f"/proc/{pid}/net/dev"))
-            processes.append(found)
+            alike = next(
+                (item for item in processes if dict(item, pids=None) == dict(found, pids=None)), None
+            )
+            if alike:
+                alike["pids"].append(pid)
+            else:
+                processes.append(dict({"pids": [pid]}, **found))
         if refused:
             self._miss(
                 "nccl",

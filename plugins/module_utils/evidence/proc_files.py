@@ -109,6 +109,12 @@ def boot_time(stat):
     return int(match.group(1)) if match else None
 
 
+def driver_version(text):
+    """The version of the loaded NVIDIA kernel module, of /proc/driver/nvidia/version, or None."""
+    match = re.search(r"Kernel Module(?: for \S+)? +(\d+(?:\.\d+)+)", text or "")
+    return match.group(1) if match else None
+
+
 def arguments_of(text):
     """The argument list of /proc/PID/cmdline; a process that has set a title has that alone."""
     return [part for part in (text or "").split("\0") if part]

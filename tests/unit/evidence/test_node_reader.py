@@ -242,6 +242,17 @@ def test_no_gpu_programs(node):
     ]
 
 
+def test_a_driver_without_nvidia_smi(node):
+    node.file(
+        "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar\n"
+    )
+    document, seen = node.read()
+    assert seen["driver"]["version"] == "550.54.15"
+    assert (
+        unread(document, "gpus")[0][0] == "the NVIDIA driver 550.54.15 is loaded, but there is no nvidia-smi"
+    )
+
+
 def test_nvidia_smi_that_hangs_is_named_and_not_called_again(node):
     node.timeout = 0.5
     node.program("nvidia-smi", f"echo called >> {node.bin}/calls; /bin/sleep 60")
@@ -346,6 +357,17 @@ def test_amd_gpus(node):
     assert not unread(document, "gpus")
 
 
+def test_amd_smi_that_hangs(node):
+    node.timeout = 0.5
+    node.program("amd-smi", "/bin/sleep 60")
+    node.program("rocm-smi", f"/bin/cat {RECORDED}/rocm-smi-vram.json")
+    document, seen = node.read()
+    assert seen["gpus"] == []
+    assert [reason for reason, _needs in unread(document, "gpus")] == [
+        "amd-smi metric --mem-usage --ecc --json did not end within 0.5 s"
+    ]
+
+
 def test_amd_gpus_of_older_rocm(node):
     node.program("rocm-smi", f"/bin/cat {RECORDED}/rocm-smi-vram.json")
     _document, seen = node.read()
@@ -363,8 +385,8 @@ def test_many_processes_are_bounded(node):
     (node.bin / "many.xml").write_text(before + many + after)
     node.smi(q=f"/bin/cat {node.bin}/many.xml")
     document, seen = node.read()
-    assert len(seen["processes"]) == 128
-    assert unread(document, "processes")[0][0].startswith("172 of 300 processes")
+    assert len(seen["processes"]) == 64
+    assert unread(document, "processes")[0][0].startswith("236 of 300 processes")
 
 
 # -- the kernel log
@@ -542,6 +564,20 @@ def test_nccl_settings_from_a_file_alone(node):
     _document, seen = node.read(sources=["nccl"])
     assert seen["nccl"]["variables"]["NCCL_P2P_DISABLE"] == "1"
     assert seen["nccl"]["file"] == "/etc/conf"
+
+
+def test_ranks_that_were_told_the_same_are_one_entry(node):
+    recording = "mps.xml"
+    text = (RECORDED / recording).read_text()
+    numbers = list(dict.fromkeys(int(part.partition("<")[0]) for part in text.split("<pid>")[1:]))
+    node.smi(q=recording)
+    for number in numbers:
+        node.process(number, environ=f"NCCL_BUFFSIZE={1 << 20 if number == numbers[-1] else 4 << 20}\0")
+    _document, seen = node.read(sources=["nccl"])
+    assert [(item["pids"], item["variables"]) for item in seen["nccl"]["processes"]] == [
+        (numbers[:-1], {"NCCL_BUFFSIZE": "4194304"}),
+        (numbers[-1:], {"NCCL_BUFFSIZE": "1048576"}),
+    ]
 
 
 def test_a_configuration_file_that_never_ends_is_not_read(node):

@@ -221,3 +221,22 @@ def test_interfaces():
     text = "Inter-|   Receive\n face |bytes\n    lo: 1 2 3\n  eth0: 4 5 6\n"
     assert proc_files.interfaces_of(text) == ["lo", "eth0"]
     assert proc_files.interfaces_of(None) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n",
+            "550.54.15",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build\n",
+            "570.158.01",
+        ),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_version_of_the_driver(text, version):
+    assert proc_files.driver_version(text) == version

@@ -200,7 +200,11 @@ def test_root_reads_everything(documents, processes):
     assert (report["victim"], report["pid"], report["scope"]) == ("tail", processes["killed"], "container")
     assert report["pod_uid"] == UID
     assert 0 < report["anon"] <= LIMIT
-    settings = {item["pid"]: item["variables"] for item in document["nodes"]["root"]["nccl"]["processes"]}
+    settings = {
+        pid: item["variables"]
+        for item in document["nodes"]["root"]["nccl"]["processes"]
+        for pid in item["pids"]
+    }
     assert settings == {
         processes["engine"]: {"NCCL_P2P_DISABLE": "1", "VLLM_API_KEY": "***"},
         processes["plain"]: {"NCCL_P2P_DISABLE": "0", "VLLM_API_KEY": "***"},
@@ -233,7 +237,7 @@ def test_an_unprivileged_user_is_told_what_is_missing(documents, processes):
     assert environment["object"] == f"process {processes['engine']}"
     assert environment["needs"] == "root, or the user that runs the process"
     # Its own process it may look at.
-    assert [item["pid"] for item in node["nccl"]["processes"]] == [processes["plain"]]
+    assert [item["pids"] for item in node["nccl"]["processes"]] == [[processes["plain"]]]
     assert node["reader"] == {
         "user": PLAIN_USER,
         "uid": USERS[PLAIN_USER],
