@@ -261,15 +261,25 @@ evidence:
           sample: {"fabric_manager": "active", "persistenced": "active", "mps": null}
         nccl:
           description:
-            - Settings of all GPU processes and the reader together, and those of the processes in RV(ignore:processes),
-              where processes that were told the same are one entry. RV(ignore:file) is the configuration file that counts, RV(ignore:hcas) are RDMA devices.
+            - What NCCL, PyTorch, MPS and vLLM were told. RV(ignore:processes) has the settings of the GPU processes, those that were told
+              the same as one entry, and RV(ignore:variables) what all of them agree on.
+            - Where no such process can be read, RV(ignore:variables) is what the reader itself would be told, in a container or on a node
+              on which no container holds a GPU.
+            - RV(ignore:file) is the configuration file that counts, RV(ignore:interfaces) are the reader's network interfaces,
+              RV(ignore:hcas) the RDMA devices.
           type: dict
           returned: always
           sample:
             variables: {"NCCL_DEBUG": "WARN", "NCCL_P2P_DISABLE": "1"}
             file: null
             from: env
-            processes: [{"pids": [41213], "variables": {"NCCL_DEBUG": "WARN"}, "file": null, "from": "env", "interfaces": ["lo", "eth0"]}]
+            processes:
+              - pids: [41213]
+                pod_uid: 0b6ad5a2-0f6c-4d5a-9a62-0c6f0b7e1f11
+                variables: {"NCCL_DEBUG": "WARN", "NCCL_P2P_DISABLE": "1"}
+                file: null
+                from: env
+                interfaces: ["lo", "eth0"]
             interfaces: ["eth0", "lo"]
             hcas: ["mlx5_0"]
     unreadable:

@@ -473,13 +473,14 @@ class _NodeReader:
     # -- NCCL ------------------------------------------------------------------------------------------------
 
     def _read_nccl(self):
-        """The settings of the GPU processes, as they started, and the reader's own; files count for what the environment leaves open.
+        """The settings of the GPU processes, as they started, those that were told the same as one entry.
 
-        Processes that were told the same are one entry: more than one says that ranks differ, or that there are several engines.
+        variables: what all of them agree on, for a node may have several engines; where none can be read, what the reader itself
+        would be told, if that says anything about the engines: in a container, or where no container holds a GPU.
         """
-        own = self._settings(self.machine.environ, "")
         processes: list[dict] = []
         refused = []
+        pods = {item["pid"]: item["pod_uid"] for item in self.node["processes"]}
         for pid in self._pids():
             try:
                 environment = proc_files.environment_of(self.machine.read(f"/proc/{pid}/environ"))
@@ -488,15 +489,15 @@ class _NodeReader:
                 continue
             except OSError:
                 continue
-            found = self._settings(environment, f"/proc/{pid}/root")
-            found["interfaces"] = proc_files.interfaces_of(self.machine.read_or_none(f"/proc/{pid}/net/dev"))
-            alike = next(
-                (item for item in processes if dict(item, pids=None) == dict(found, pids=None)), None
+            found = dict(
+                {"pids": [pid], "pod_uid": pods[pid]}, **self._settings(environment, f"/proc/{pid}/root")
             )
+            found["interfaces"] = proc_files.interfaces_of(self.machine.read_or_none(f"/proc/{pid}/net/dev"))
+            alike = next((item for item in processes if dict(item, pids=[pid]) == found), None)
             if alike:
                 alike["pids"].append(pid)
             else:
-                processes.append(dict({"pids": [pid]}, **found))
+                processes.append(found)
         if refused:
             self._miss(
                 "nccl",
@@ -504,12 +505,17 @@ class _NodeReader:
                 _NEEDS_ENVIRON,
                 f"process {', '.join(refused)}",
             )
-        variables: dict[str, str] = {}
-        for found in (*processes, own):
-            variables = dict(found["variables"], **variables)
-        first = next((found for found in (*processes, own) if found["variables"]), own)
+        told = processes
+        in_containers = any(item["container_id"] for item in self.node["processes"])
+        if not processes and (self._own_pids or not in_containers):
+            told = [self._settings(self.machine.environ, "")]
+        first = told[0] if told else {"variables": {}, "file": None, "from": None}
         self.node["nccl"] = {
-            "variables": dict(sorted(variables.items())),
+            "variables": {
+                name: value
+                for name, value in first["variables"].items()
+                if all(item["variables"].get(name) == value for item in told)
+            },
             "file": first["file"],
             "from": first["from"],
             "processes": processes,

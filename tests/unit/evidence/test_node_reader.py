@@ -550,12 +550,8 @@ def test_nccl_settings_from_files_count_below_the_environment(node):
     (process,) = seen["nccl"]["processes"]
     assert process["variables"] == {"NCCL_BUFFSIZE": "2097152", "NCCL_DEBUG": "WARN"}
     assert (process["from"], process["file"]) == ("env", "/home/v/.nccl.conf")
-    # The node's own file isn't the container's; it is what the reader itself would get.
-    assert seen["nccl"]["variables"] == {
-        "NCCL_ALGO": "Tree",
-        "NCCL_BUFFSIZE": "2097152",
-        "NCCL_DEBUG": "WARN",
-    }
+    # The node's own file isn't the container's.
+    assert seen["nccl"]["variables"] == {"NCCL_BUFFSIZE": "2097152", "NCCL_DEBUG": "WARN"}
 
 
 def test_nccl_settings_from_a_file_alone(node):
@@ -578,6 +574,23 @@ def test_ranks_that_were_told_the_same_are_one_entry(node):
         (numbers[:-1], {"NCCL_BUFFSIZE": "4194304"}),
         (numbers[-1:], {"NCCL_BUFFSIZE": "1048576"}),
     ]
+    assert {item["pod_uid"] for item in seen["nccl"]["processes"]} == {UID}
+    assert seen["nccl"]["variables"] == {}, "nothing that holds for all of them"
+
+
+def test_the_readers_own_settings_are_not_an_engines(node):
+    node.environ["NCCL_P2P_DISABLE"] = "1"
+    _document, seen = nccl(node)
+    assert seen["nccl"]["variables"] == {}, (
+        "the engine's environment can't be read, and it lives in a container"
+    )
+
+
+def test_in_a_container_the_readers_settings_are_the_containers(node):
+    node.environ["NCCL_P2P_DISABLE"] = "1"
+    node.pids(OWN)
+    _document, seen = node.read(sources=["nccl"])
+    assert seen["nccl"]["variables"] == {"NCCL_P2P_DISABLE": "1"}
 
 
 def test_a_configuration_file_that_never_ends_is_not_read(node):
