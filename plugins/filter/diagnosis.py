@@ -22,6 +22,14 @@ options:
   budget:
     description: The budget document of the same pods. Without it the diagnosis says less about sizes.
     type: dict
+  nodes:
+    description:
+      - Evidence documents of M(vllm_runbook.oom.gpu_node_info), one for each node. What they say of a node counts beside what the
+        cluster says of it, and RV(_value.nodes) judges the nodes themselves.
+      - A node is found by its name; where the inventory calls it otherwise, by the pods whose processes run on it.
+    type: list
+    elements: dict
+    default: []
 seealso:
   - module: vllm_runbook.oom.evidence_info
 """
@@ -156,6 +164,45 @@ _value:
       description: Replicas of one workload, those that fail differently listed apart.
       type: list
       elements: dict
+    nodes:
+      description: The nodes that were looked at themselves, worst first; empty where none was.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: The node's name.
+          type: str
+        state:
+          description: V(bad), V(warning), V(unknown) or V(fine).
+          type: str
+        sentence:
+          description: What is wrong, in one sentence.
+          type: str
+        product:
+          description: The GPUs' product.
+          type: str
+        driver:
+          description: The driver's version.
+          type: str
+        cuda:
+          description: The newest CUDA version that the driver runs.
+          type: str
+        used:
+          description: GPU memory in use, in bytes.
+          type: int
+        total:
+          description: GPU memory of all GPUs, in bytes.
+          type: int
+        findings:
+          description:
+            - What is wrong with it, the worst first, each with check, severity (V(bad), V(warning) or V(note)), gpu, sentence,
+              evidence and recommend.
+          type: list
+          elements: dict
+        gpus:
+          description: Its GPUs in short, each with index, name, total, used, free, mig, processes and wrong.
+          type: list
+          elements: dict
     unreadable:
       description: What could not be read, each with the right or address that is missing.
       type: list
@@ -168,14 +215,14 @@ from ansible.utils.unsafe_proxy import wrap_var
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, plain
 
 
-def diagnosis(evidence, budget=None):
+def diagnosis(evidence, budget=None, nodes=None):
     """See DOCUMENTATION."""
     # For one filter Ansible loads all of a collection, in each task anew: what each needs is imported when it is called.
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
 
     try:
         # Log text comes from outside: it must never be taken for a template.
-        return wrap_var(plain(diagnose(evidence, budget)))
+        return wrap_var(plain(diagnose(evidence, budget, plain(nodes))))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:

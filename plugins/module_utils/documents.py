@@ -626,6 +626,7 @@ def diagnosis():
         "pods": [],
         "groups": [],
         "workloads": [],
+        "nodes": [],
         "unreadable": [],
     }
 

@@ -171,7 +171,10 @@ def _kernel_sources(pod, attempt, node):
 
 def _kernel_reports(pod, container, attempt, node):
     """Kernel OOM reports about this attempt; each with ``time`` and ``sure`` (by cgroup or its own log)."""
-    ids = [item.get("container_id") for item in container.get("attempts") or []]
+    # A run's own id tells its kill from those of other runs; an older bundle knows none.
+    own = attempt.get("container_id")
+    ids = [own] if own else [item.get("container_id") for item in container.get("attempts") or []]
+    once = not container.get("restart_count")
     finished, started = seconds(attempt.get("finished_at")), seconds(attempt.get("started_at"))
     found = []
     for lines, trusted in _kernel_sources(pod, attempt, node):
@@ -186,8 +189,10 @@ def _kernel_reports(pod, container, attempt, node):
                 continue
             # A nameless line without a time may be this one: it is taken, but never as certain.
             near = moment is None or finished is None or abs(moment - finished) <= 2 * _SLACK
+            # One that names the pod and neither its run nor a time may be an earlier run's.
+            this_run = about and (once or moment is not None or bool(own and report["container_id"]))
             if about or trusted or near:
-                found.append(dict(report, time=time, sure=bool(about or trusted)))
+                found.append(dict(report, time=time, sure=bool(this_run or trusted)))
     return found
 
 

@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from .. import documents
 from ..documents import BUDGET_SCHEMA, CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
-from . import around_pod, budgeted, replicas, runbook_checks, unready
+from . import (
+    around_pod,
+    budgeted,
+    gpu_holders,
+    kernel_oom,
+    node_evidence,
+    node_findings,
+    replicas,
+    runbook_checks,
+    unready,
+)
 from .advice import ADVICE
 from .causes import NATURE
 from .commands import checks, command_for
@@ -37,13 +47,15 @@ _MEMORY_WORDS = {
 }
 
 
-def diagnose(evidence, budget=None):
+def diagnose(evidence, budget=None, nodes=None):
     """The diagnosis document of an evidence document.
 
-    budget: the budget document, or None: without it the log's own numbers and the rules speak alone.
+    budget: the budget document, or None: without it the log's own numbers and the rules speak alone. nodes: evidence documents
+    of ``gpu_node_info``, which are put beside what the evidence has of these nodes.
     Raises DocumentError when ``evidence`` is not an evidence document.
     """
     require(evidence, EVIDENCE_SCHEMA, "the diagnosis")
+    evidence = node_evidence.with_nodes(evidence, nodes)
     if budget is not None:
         require(budget, BUDGET_SCHEMA, "the diagnosis' budget")
     entries = budgeted.by_attempt(budget)
@@ -52,20 +64,38 @@ def diagnose(evidence, budget=None):
     origin = evidence.get("source") or {}
     # Only a single plain log has line numbers that a reader can look up.
     source = origin.get("file")
+    names = _names(pods)
     for pod in pods:
         node = (evidence.get("nodes") or {}).get(pod.get("node") or "")
         namespace = (evidence.get("namespaces") or {}).get(pod.get("namespace") or "")
         result["pods"].append(
             diagnose_pod(
-                pod, node, namespace, _sisters(pod, pods), source, evidence.get("collected_at"), entries
+                pod,
+                node,
+                namespace,
+                _sisters(pod, pods),
+                source,
+                evidence.get("collected_at"),
+                entries,
+                names,
             )
         )
     if origin.get("kind") == "manifest":
         result["pods"] = [_of_a_manifest(item) for item in result["pods"]]
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
+    result["nodes"] = node_findings.node_diagnoses(evidence, node_evidence.names(evidence, nodes))
     result["unreadable"] = list(evidence.get("unreadable") or [])
     return result
+
+
+def _names(pods):
+    """``{uid: "namespace/name"}`` of the pods."""
+    return {
+        pod["uid"]: "/".join(str(part) for part in (pod.get("namespace"), pod["name"]) if part)
+        for pod in pods
+        if pod.get("uid")
+    }
 
 
 def _sisters(pod, pods):
@@ -83,15 +113,17 @@ def _sisters(pod, pods):
     ]
 
 
-def diagnose_pod(pod, node=None, namespace=None, sisters=(), source=None, collected_at=None, budgets=None):
+def diagnose_pod(
+    pod, node=None, namespace=None, sisters=(), source=None, collected_at=None, budgets=None, names=None
+):
     """The diagnosis of one pod of the evidence: ``{namespace, name, uid, verdict, findings, notes, budgets, ruled_out}``.
 
-    budgets: entries of the budget document by attempt (``budgeted.by_attempt``).
+    budgets: entries of the budget document by attempt (``budgeted.by_attempt``); names: ``{uid: "namespace/name"}`` of all pods.
     """
     findings, trigger_facts = [], None
     for container in sorted(_containers(pod), key=lambda item: _ROLE_ORDER.get(item.get("role"), 1)):
         own = budgeted.of_container(budgets or {}, pod, container)
-        judged, facts = _judge_container(pod, container, node, sisters, source, own)
+        judged, facts = _judge_container(pod, container, node, sisters, source, own, names)
         if judged and judged[0]["role"] == "trigger" and trigger_facts is None:
             trigger_facts = facts
         findings.extend(judged)
@@ -147,14 +179,14 @@ def _containers(pod):
 # -- attempts and containers ------------------------------------------------------------------------------------------
 
 
-def _judge_container(pod, container, node, sisters, source, budgets):
+def _judge_container(pod, container, node, sisters, source, budgets, names):
     """The findings of one container over its attempts, and the facts of the attempt that gave the trigger."""
     runs = []
     for attempt in container.get("attempts") or []:
         if container.get("role") != "main" and not _ended_badly(attempt):
             continue
         budget = budgets.get(attempt.get("index"))
-        facts = Facts(pod, container, attempt, node, sisters, source, budget)
+        facts = Facts(pod, container, attempt, node, sisters, source, budget, names)
         judged = judge(facts)
         if judged:
             runs.append((facts, judged))
@@ -201,7 +233,10 @@ def _finding(facts, judged):
     started = verdict.cause != "start_error"
     unseen = unseen_words(facts) if judged.role == "trigger" and started else None
     confidence = "likely" if unseen and verdict.confidence == "certain" else verdict.confidence
-    explanation = " ".join(part for part in (advice.explanation, _sentence(verdict.reason), unseen) if part)
+    holders = gpu_holders.of_finding(facts, judged)
+    recommend = gpu_holders.advised(holders, recommend)
+    witnessed = [_sentence(verdict.reason), *_witnessed(facts, judged, holders)]
+    explanation = " ".join(part for part in (advice.explanation, *witnessed, unseen) if part)
     settle = list(advice.settle) + [
         item
         for item in facts.death.get("would_settle") or []
@@ -215,7 +250,7 @@ def _finding(facts, judged):
         confidence,
         container=container["name"],
         attempt=facts.attempt.get("index"),
-        evidence=list(judged.proofs),
+        evidence=list(judged.proofs) + gpu_holders.proofs(holders, f"Node/{pod.get('node')}"),
         explanation=explanation,
         runbook=advice.runbook,
         recommend=[
@@ -227,6 +262,15 @@ def _finding(facts, judged):
         would_settle=[] if confidence == "certain" else _unique(settle),
         check=checks(pod, container, judged.proofs, facts.source, facts.attempt.get("index")),
     )
+
+
+def _witnessed(facts, judged, holders):
+    """What node and kernel add to a finding, in sentences."""
+    if holders:
+        yield gpu_holders.explained(holders, facts.pod.get("node"))
+    report = facts.death.get("kernel")
+    if report and (judged.verdict.cause.startswith("host_") or judged.verdict.cause == "node_oom"):
+        yield f"{_sentence(kernel_oom.words(report))}"
 
 
 def _with_gpus(facts, change):

@@ -10,7 +10,8 @@ from ..documents import log_lines
 from ..engine import defaults, settings, versions
 from ..engine.accelerators import devices
 from ..quantities import MIB, parse_size, quantity_bytes
-from . import deaths, signatures
+from . import deaths, kernel_oom, signatures
+from .gpu_holders import Holders
 from .times import apart
 
 _MULTIMODAL_NAME = re.compile(
@@ -153,11 +154,12 @@ class Facts:
     """The facts of one attempt of one container.
 
     ``source``: where the evidence came from (a path, for a bundle), or None; ``budget``: the attempt's entry of the memory
-    budget, or None; ``lines``: the kept log lines in order (dicts
+    budget, or None; ``pods``: ``{uid: "namespace/name"}`` of all pods that were seen; ``holders``: who holds GPU memory beside it;
+    ``lines``: the kept log lines in order (dicts
     of documents.line); ``matches``: list of ``(line, Match)`` with the strongest catalogue row of each line that has one.
     """
 
-    def __init__(self, pod, container, attempt, node=None, sisters=(), source=None, budget=None):
+    def __init__(self, pod, container, attempt, node=None, sisters=(), source=None, budget=None, pods=None):
         self.pod = pod
         self.budget = budget
         self.container = container
@@ -172,6 +174,7 @@ class Facts:
         self.lines = log_lines(self.log)
         self.matches = _matches(self.lines)
         self.death = deaths.death(pod, container, attempt, node)
+        self.holders = Holders(pod, container, attempt, node, pods)
 
     # -- settings ---------------------------------------------------------------------------------------------------
 
@@ -440,8 +443,14 @@ class Facts:
 
     @property
     def host_memory(self):
-        """Measured host memory ``{usage, peak, anon, file, shmem, limit}`` in bytes: the cgroup's counters, else what was pasted into the log."""
+        """Measured host memory ``{usage, peak, anon, file, shmem, limit}`` in bytes: the cgroup's counters, else the kernel's report
+        of the kill, else what was pasted into the log."""
         counters = dict((self.attempt.get("cgroup") or {}).get("memory") or {})
+        report = self.death.get("kernel")
+        if report and report["scope"] != "node":
+            for name, size in kernel_oom.held(report).items():
+                if counters.get(name) is None:
+                    counters[name] = size
         names = {"memory.current": "usage", "memory.peak": "peak", "memory.max": "limit"}
         for line in self.lines:
             pasted = _PASTED_COUNTER.match(line["text"])

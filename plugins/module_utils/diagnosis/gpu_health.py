@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPU faults that the node reports: Xids, devices out of service (shared facts "kubernetes-gpu-facts" 8.8, 9).
+"""GPU faults that the node reports: Xids, sick GPUs, devices out of service (shared facts "kubernetes-gpu-facts" 8.8, 9).
 
 This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
 """
@@ -8,68 +8,98 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import re
-from collections import namedtuple
 
 from ..documents import change, proof
 from ..quantities import parse_quantity
+from . import gpu_state, xids
 from .placement import GPU_RESOURCE
 from .pod_findings import action, pod_finding, status_proof
+from .times import seconds
 
-Xid = namedtuple("Xid", "name confidence action")
 _RESET, _DRAIN = "reset_gpu", "move_pod"
-# XIDs that speak of the GPU and not of the program (k8s 9). Left out on purpose: 13, 31, 32, 43, 45, 68, 69,
-# 109, 137 (the program's fault or a killed process), 63, 92, 121, 157, 160 (handled), 61, 154, 155 (say
-# nothing by themselves).
-XIDS = {
-    46: Xid("GPU timeout", "likely", _RESET),
-    48: Xid("double bit ECC error", "certain", _RESET),
-    62: Xid("internal micro-controller halt", "likely", _RESET),
-    64: Xid("row remapping failed", "certain", _RESET),
-    74: Xid("NVLink error", "likely", _RESET),
-    79: Xid("GPU has fallen off the bus", "certain", _RESET),
-    94: Xid("contained memory error", "certain", _RESET),
-    95: Xid("uncontained memory error", "certain", _RESET),
-    110: Xid("security fault", "likely", _RESET),
-    119: Xid("GSP RPC timeout", "likely", _RESET),
-    120: Xid("GSP error", "likely", _RESET),
-    140: Xid("unrecovered ECC error", "certain", _RESET),
-    143: Xid("GPU initialisation error", "likely", _RESET),
-    **{code: Xid("NVLink fault", "possible", _RESET) for code in range(144, 151)},
-    156: Xid("resource retirement", "likely", _RESET),
-    158: Xid("fatal GPU timeout", "certain", _RESET),
-    168: Xid("less GPU memory usable than before", "likely", _RESET),
-    171: Xid("uncorrectable DRAM error", "certain", _RESET),
-    172: Xid("uncorrectable SRAM error", "certain", _RESET),
-}
-_XID_LINE = re.compile(r"Xid \((?P<pci>[^)]*)\): (?P<code>\d+)")
 _DEVICE_RESOURCE = re.compile(rf"(?:{GPU_RESOURCE})$")
+# A pod's own history begins at its first known start; clocks of node and API server differ a little.
+_SLACK = 60.0
 
 
-def _xid(item):
-    """(code, text, time) of one entry of a node's ``xids``: a kernel line or a dict with code and text."""
-    entry = {"text": item} if isinstance(item, str) else item
-    text = entry.get("text") or ""
-    match = _XID_LINE.search(text)
-    code = entry.get("code") if entry.get("code") is not None else (match and int(match.group("code")))
-    return code, text or f"Xid {code}", entry.get("time")
+def _begun(pod):
+    """When the pod's first known run started, in seconds, or None."""
+    starts = [
+        seconds(attempt.get("started_at"))
+        for container in pod.get("containers") or []
+        for attempt in container.get("attempts") or []
+    ]
+    known = [moment for moment in starts if moment is not None]
+    return min(known) if known else seconds(pod.get("created_at"))
+
+
+def _gpus_of(pod, node):
+    """Addresses of the GPUs that the pod's processes hold memory on; empty where none is known."""
+    mine = {
+        item.get("gpu")
+        for item in node.get("processes") or []
+        if pod.get("uid") and item.get("pod_uid") == pod["uid"]
+    }
+    found = {xids.bus_address(gpu.get("bus_id")) for gpu in node.get("gpus") or [] if gpu.get("uuid") in mine}
+    return found - {None}
+
+
+def _xids(pod, node):
+    """The Xids that speak of a fault of the GPU and can concern this pod: on its GPUs where they are known, and not from before it."""
+    begun, own = _begun(pod), _gpus_of(pod, node)
+    for item in node.get("xids") or []:
+        found = xids.seen(item)
+        if found is None or found.xid.confidence is None:
+            continue
+        elsewhere = own and found.bus and found.bus not in own
+        moment = seconds(found.time)
+        before = moment is not None and begun is not None and moment < begun - _SLACK
+        if not elsewhere and not (before and not found.reset):
+            yield found
+
+
+def _troubles(pod, node):
+    """``(gpu, Trouble)`` of the hardware faults of the pod's GPUs; of all where its own aren't known."""
+    own = _gpus_of(pod, node)
+    for gpu in node.get("gpus") or []:
+        if not own or xids.bus_address(gpu.get("bus_id")) in own:
+            yield from ((gpu, trouble) for trouble in gpu_state.troubles(gpu) if trouble.confidence)
+
+
+def _cure(actions):
+    """What to do about faults that ask for ``actions``: a contained error ends with its program, all others need healthy hardware."""
+    if actions == {"restart_pod"}:
+        return [action("restart_pod", "only the program that used the broken memory had to end")]
+    cure = [action(_DRAIN, "the pod then runs on healthy hardware")]
+    if "check_memory_view" in actions:
+        cure.append(action("check_memory_view", "the GPU has less memory to give than its product has"))
+    if actions - {"restart_pod", "check_memory_view"}:
+        cure.append(action(_RESET, "drain the node first; a fault that comes back is a case for the vendor"))
+    return cure
 
 
 def gpu_faults(pod, namespace, node):
     proofs, words, confidence = [], [], "possible"
     order = ("possible", "likely", "certain")
     where = f"Node/{pod.get('node')}"
-    for item in node.get("xids") or []:
-        code, text, time = _xid(item)
-        known = XIDS.get(code)
-        if known:
-            proofs.append(proof("kernel", where, text, time=time))
-            words.append(f"Xid {code} ({known.name})")
-            confidence = max(confidence, known.confidence, key=order.index)
+    actions = set()
+    for item in _xids(pod, node):
+        proofs.append(proof("kernel", where, item.text, time=item.time))
+        words.append(xids.words(item))
+        confidence = max(confidence, item.xid.confidence, key=order.index)
+        actions.add(item.xid.action)
+    for gpu, trouble in _troubles(pod, node):
+        text = f"{gpu_state.label(gpu)}: {trouble.text}"
+        proofs.append(proof("node", where, text))
+        words.append(text)
+        confidence = max(confidence, trouble.confidence, key=order.index)
+        actions.add(_RESET)
     for name, capacity in (node.get("capacity") or {}).items():
         total, usable = parse_quantity(capacity), parse_quantity((node.get("allocatable") or {}).get(name))
         if _DEVICE_RESOURCE.match(name) and total is not None and usable is not None and usable < total:
             proofs.append(proof("node", where, f"{name}: capacity {capacity}, allocatable {usable}"))
             words.append(f"{int(total - usable)} of {int(total)} {name} out of service")
+            actions.add(_RESET)
             confidence = max(confidence, "likely", key=order.index)
     for container in pod.get("containers") or []:
         for device in container.get("device_health") or []:
@@ -81,6 +111,7 @@ def gpu_faults(pod, namespace, node):
             )
             words.append(f"device {device['id']} is {device['health']}")
             sure = "certain" if device["health"] == "Unhealthy" else "possible"
+            actions.add(_RESET)
             confidence = max(confidence, sure, key=order.index)
     if not proofs:
         return []
@@ -94,10 +125,7 @@ def gpu_faults(pod, namespace, node):
             proofs,
             f"The GPU or its node reports a fault: {'; '.join(dict.fromkeys(words))}. That is hardware, "
             "never an out of memory; a memory setting doesn't help.",
-            recommend=[
-                action(_DRAIN, "the pod then runs on healthy hardware"),
-                action(_RESET, "drain the node first; a fault that comes back is a case for the vendor"),
-            ],
+            recommend=_cure(actions),
             rejected=[
                 change("flag", "--gpu-memory-utilization", "decrease", why="a broken GPU isn't a full one")
             ],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from ..quantities import KIB
+from ..quantities import KIB, show_bytes
 
 _UID = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
@@ -233,3 +233,43 @@ def concerns(report, uid=None, container_ids=()):
     if report["pod_uid"] and uid:
         return report["pod_uid"] == uid
     return None
+
+
+_WHOSE = {
+    "container": "the container's memory limit was reached",
+    "pod": "the memory limit of the whole pod was reached",
+}
+
+
+def words(report):
+    """Who was killed, what of it was in memory, and whose memory was full, in one sentence without its full stop."""
+    who = report["victim"] or "a process"
+    pid = f" (pid {report['pid']} of the node)" if report["pid"] else ""
+    killed = f"the kernel killed {who}{pid}"
+    if len(report["victims"]) > 1:
+        killed += f" and {len(report['victims']) - 1} more of the same cgroup"
+    kinds = (("anon", "anonymous"), ("file", "file"), ("shmem", "shared"))
+    parts = [f"{show_bytes(report[name])} {word}" for name, word in kinds if report[name] is not None]
+    if parts:
+        killed += f", with {', '.join(parts)} memory"
+    if report["enforced_on"] == "allocatable":
+        full = "the memory that the node has for pods was used up"
+    else:
+        full = _WHOSE.get(report["scope"], "the node's memory was used up")
+    limit = f" ({show_bytes(report['limit'])})" if report["limit"] and report["scope"] != "node" else ""
+    return f"{killed}: {full}{limit}"
+
+
+def held(report):
+    """What the report shows of the memory that was full, in bytes: ``{usage, limit, anon, file, shmem}``, of what it names.
+
+    The counters of the cgroup count all of its processes and their files; where the report lacks them, what the killed ones held.
+    """
+    found = {name: report["stat"][name] for name in ("anon", "file", "shmem")}
+    if all(value is None for value in found.values()):
+        found = {name: report[name] for name in ("anon", "file", "shmem")}
+        # A process' file pages don't include shared memory, a cgroup's do.
+        if found["file"] is not None and found["shmem"] is not None:
+            found["file"] += found["shmem"]
+    found.update(usage=report["usage"], limit=report["limit"])
+    return {name: value for name, value in found.items() if value is not None}

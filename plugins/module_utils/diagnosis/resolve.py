@@ -13,6 +13,7 @@ from collections import namedtuple
 from ..quantities import GIB, show_bytes
 from .causes import NATURE
 from .facts import MULTIMODAL_OPTIONS, frame_functions, frame_phase
+from .gpu_holders import alike
 from .torch_oom import fragmented, held_by_others, parse_oom, refused_with_room
 
 # reason: why this cause and no other, one sentence; numbers: parsed numbers of the message, or None.
@@ -109,6 +110,8 @@ def oom_phase(facts, line, numbers):
     return "unknown", "possible"
 
 
+# A process holds about so much beside what PyTorch has allocated for it: context, NCCL, libraries.
+_CONTEXT = int(1.5 * GIB)
 # A card of which this share is in use before the start belongs to somebody else.
 _TAKEN_BEFORE = 0.2
 
@@ -118,12 +121,13 @@ def device_oom(facts, line, match):
     numbers = parse_oom(line["text"])
     phase, confidence = oom_phase(facts, line, numbers)
     memory = "unified" if facts.unified else None
+    share = _mps_share_used_up(facts, numbers)
     if _WAKING.search(frame_functions(line)):
         return verdict("sleep_wakeup_oom", "certain", None, numbers=numbers)
-    if numbers:
-        special = _by_numbers(facts, phase, numbers, memory)
-        if special:
-            return special
+    special = _by_numbers(facts, phase, numbers, memory) if numbers and not share else None
+    special = special or (None if share else _by_node(facts, phase, numbers, memory))
+    if special:
+        return special
     used = facts.used_before(line) if phase in ("load", "unknown") and not numbers else None
     if used and used >= _TAKEN_BEFORE:
         held = f"nvidia-smi showed {used:.0%} of the card in use before the engine started"
@@ -170,8 +174,8 @@ def device_oom(facts, line, match):
             numbers=numbers,
         )
     cause = _BY_PHASE[phase]
-    reason: str | None = None
-    if phase == "unknown":
+    reason: str | None = share
+    if phase == "unknown" and not share:
         phase, reason = (
             "load",
             "nothing in the log shows how far the start had come; a full card at that point is the usual case",
@@ -214,11 +218,9 @@ def _by_numbers(facts, phase, numbers, memory):
             phase=_known(phase),
             numbers=numbers,
         )
-    others, total = held_by_others(numbers), numbers.get("total")
+    others, total = _others(facts, numbers), numbers.get("total")
     # Weights and profile take what they need whatever the utilization; afterwards others may have what it leaves them.
-    sized = phase in ("kv_init", "graph_capture", "warmup", "serving")
-    share = max(0.05, 1 - facts.utilization) if sized else 0.1
-    if others and total and others >= GIB and others > total * share:
+    if others and total and others >= GIB and others > total * _share_of_others(facts, phase):
         return verdict(
             "gpu_held_by_other",
             "certain" if len(numbers["processes"]) > 1 else "likely",
@@ -238,6 +240,56 @@ def _by_numbers(facts, phase, numbers, memory):
             numbers=numbers,
         )
     return None
+
+
+def _share_of_others(facts, phase):
+    """The share of a card that others may hold before it counts: afterwards what the utilization leaves them."""
+    sized = phase in ("kv_init", "graph_capture", "warmup", "serving")
+    return max(0.05, 1 - facts.utilization) if sized else 0.1
+
+
+def _others(facts, numbers):
+    """Bytes that others hold by the text, without those that the node shows to be of the pod's own processes."""
+    others, own = held_by_others(numbers), facts.holders.own_sizes()
+    listed = [process["used"] for process in numbers.get("processes") or []]
+    foreign = [used for used in listed if not alike(used, own)]
+    if not others or len(foreign) == len(listed):
+        return others
+    return min(others, sum(used for used in foreign if used >= GIB))
+
+
+def _by_node(facts, phase, numbers, memory):
+    """Where the text doesn't say whose memory it was, the node's list of processes may, or None."""
+    numbers = numbers or {}
+    total, known = numbers.get("total"), [numbers.get(name) for name in ("total", "free", "allocated")]
+    room = None if None in known else max(0, known[0] - known[1] - known[2] - (numbers.get("reserved") or 0))
+    found = facts.holders.find(total, room, [item["used"] for item in numbers.get("processes") or []])
+    taken = sum(item.bytes for item in found if item.kind != "gone")
+    card = total or facts.gpu_total or facts.holders.largest
+    if not taken or not card or taken <= card * _share_of_others(facts, phase):
+        return None
+    if room is not None and taken > room + _CONTEXT:
+        return None  # more than was beside ours in that moment: they came later, or it is another card
+    return verdict(
+        "gpu_held_by_other",
+        "certain" if any(item.tied for item in found) else "likely",
+        f"the node shows that others hold {show_bytes(taken)} of the card's {show_bytes(card)}",
+        phase=_known(phase),
+        memory=memory,
+        numbers=numbers or None,
+    )
+
+
+def _mps_share_used_up(facts, numbers):
+    """Why it is the share of an MPS client that ran out, and not the card, in words, or None."""
+    share = facts.holders.mps_share
+    own = ((numbers or {}).get("allocated") or 0) + ((numbers or {}).get("reserved") or 0)
+    if not share or not own or own + (numbers.get("tried") or 0) + _CONTEXT < share:
+        return None
+    return (
+        f"under MPS this container may have {show_bytes(share)} of the card, and it held {show_bytes(own)} of it when it asked for "
+        f"{show_bytes(numbers.get('tried'))} more; what nvidia-smi shows as free isn't for it"
+    )
 
 
 def _serving_oom(facts, line, numbers, confidence, memory):

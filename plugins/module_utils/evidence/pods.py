@@ -315,11 +315,15 @@ def attempts_of(status, redactor):
     elif last.get("running"):
         found.append(_attempt(max(0, restarts - 1), last, redactor))
     current = max(restarts, found[-1]["index"] + 1) if found else restarts
-    found.append(_attempt(current, state or {"waiting": {}}, redactor))
+    # While a container waits, its status still names the one that ended.
+    found.append(
+        _attempt(current, state or {"waiting": {}}, redactor, None if waiting else status.get("containerID"))
+    )
     return found
 
 
-def _attempt(index, state, redactor):
+def _attempt(index, state, redactor, container_id=None):
+    """container_id: of the run, where the state itself doesn't name it (a running one)."""
     name = next(
         (key for key in ("running", "terminated", "waiting") if state.get(key) is not None), "waiting"
     )
@@ -337,8 +341,14 @@ def _attempt(index, state, redactor):
         signal=signal,
         started_at=details.get("startedAt"),
         finished_at=details.get("finishedAt"),
+        container_id=_bare_id(details.get("containerID") or container_id),
         log=log(readable=False, reason=reason),
     )
+
+
+def _bare_id(container_id):
+    """``containerd://ID`` as the kernel has it in the cgroup's path: the id alone."""
+    return container_id.rpartition("//")[2] or None if isinstance(container_id, str) else None
 
 
 def _environment(raw, redactor):
