@@ -33,6 +33,8 @@ ROLES = ("trigger", "cascade", "contributing", "risk")
 CONFIDENCES = ("certain", "likely", "possible")
 TARGETS = ("flag", "env", "k8s", "action")
 DIRECTIONS = ("increase", "decrease", "set", "add", "remove", "keep")
+# How a node is, worst first.
+NODE_STATES = ("bad", "warning", "unknown", "fine")
 PROOFS = ("budget", "arithmetic", "log", "rule", "none")
 
 # What a line of ``numbers`` can measure: name -> unit (vLLM log lines, shared facts "vllm-memory" section 4).

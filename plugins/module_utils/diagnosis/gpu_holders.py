@@ -21,7 +21,7 @@ from .times import seconds
 
 # What of a GPU can be ordered by itself: the card, or one MIG instance of it. gi: the instance's id, None for a card.
 Device = namedtuple("Device", "label uuids gi ci total reserved used free")
-# kind: pod, container, previous, outside, unlisted, unknown or gone; name: who, in words; bytes: what they hold; pid: None where there
+# kind: pod, container, previous, outside, unknown, ended, unlisted or gone; name: who, in words; bytes: what they hold; pid: None where there
 # is no process; tied: whether the size is the one that the log shows; sentence: all of it for a reader.
 Holder = namedtuple("Holder", "kind name bytes pid since tied sentence")
 
@@ -101,9 +101,16 @@ def called(process):
 
 
 def without_process(node, device):
-    """Bytes of a device that no listed process holds and the driver doesn't reserve, or None where that can't be told."""
+    """Bytes of a device that no listed process holds and the driver doesn't reserve, or None where that can't be told.
+
+    It can't for a share of a card (vGPU), whose processes are in guests, for AMD's, whose list isn't complete, and in a container with
+    process numbers of its own, where nvidia-smi lists none or only some.
+    """
     listed = processes_on(node, device)
-    if device.used is None or any(item.get("used") is None for item in listed):
+    hidden = (node.get("reader") or {}).get("pid_namespace") == "own"
+    gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") in device.uuids), {})
+    shared = "vgpu" in str(gpu.get("virtualization") or "").lower() or gpu.get("make") == "rocm"
+    if hidden or shared or device.used is None or any(item.get("used") is None for item in listed):
         return None
     return max(0, device.used - sum(item["used"] for item in listed))
 
@@ -129,6 +136,14 @@ class Holders:
 
     def kind_of(self, process):
         """``own``, or one of Holder's kinds, of a process of the node."""
+        kind = self._placed(process)
+        # Whatever it was, it has ended: nvidia-smi still lists it, and /proc doesn't, or as a zombie only.
+        dead = process.get("alive") is False or process.get("state") == "Z"
+        return (
+            "ended" if dead and kind in ("own", "unknown", "outside") and not process.get("pod_uid") else kind
+        )
+
+    def _placed(self, process):
         uid, container_id = process.get("pod_uid"), process.get("container_id")
         ids = {run.get("container_id") for run in self.runs} - {None}
         mine = bool(uid and uid == self.pod.get("uid"))
@@ -303,6 +318,7 @@ class Holders:
             if not process.get("container_id")
             else "a container outside of Kubernetes",
             "unknown": "a process whose owner could not be read",
+            "ended": "a process that has ended and whose memory was not released",
         }[kind]
 
     def _gone(self, held, device):
@@ -354,6 +370,10 @@ _CHANGES = {
     "unknown": ((_STOP, "it holds {size}"),),
     "unlisted": (
         (_STOP, "fuser -v /dev/nvidia* on the node shows processes that nvidia-smi doesn't list; they hold {size}"),
+        ("reset_gpu", "memory that stays in use when no process has the device open is released by a reset only"),
+    ),
+    "ended": (
+        (_STOP, "its parent must reap it: restart the container or service that started it; {size} are held"),
         ("reset_gpu", "memory that stays in use when no process has the device open is released by a reset only"),
     ),
     "gone": (("wait_for_gpu", "the memory was released later: the previous holder was still ending"),),

@@ -39,7 +39,7 @@ def _lost(gpu):
             "gpu_lost", "bad", gpu.get("error") or "the driver has lost it (fallen off the bus)",
             "reset_gpu", "a lost GPU comes back with a reboot of the node, or not at all", "certain",
         )  # fmt: skip
-    elif gpu.get("error"):
+    elif gpu.get("error") and "permission" not in gpu["error"].lower():
         reset = "reset" in gpu["error"].lower()
         yield Trouble(
             "reset_required" if reset else "gpu_error", "bad", gpu["error"],

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 
-from ..documents import change, proof
+from ..documents import NODE_STATES, change, proof
 from ..quantities import GIB, MIB, show_bytes
 from . import gpu_holders, gpu_state, kernel_oom, xids
 from .node_evidence import was_looked_at
 from .times import seconds
 
-STATES = ("bad", "warning", "unknown", "fine")
 _SEVERITIES = ("bad", "warning", "note")
 
 # Findings of a node: name -> what it means, in words.
@@ -42,6 +41,7 @@ CHECKS = {
     "throttled": "a GPU is slowed down",
     "xid": "the kernel log has errors of a GPU",
     "memory_without_process": "GPU memory is in use, and no process is listed for it",
+    "dead_process": "a process that has ended still holds GPU memory",
     "foreign_process": "a process outside of Kubernetes holds GPU memory",
     "kernel_oom": "the kernel killed processes for memory",
     "memory_low": "the node's memory is nearly used up",
@@ -50,24 +50,23 @@ CHECKS = {
     "nofile_low": "GPU processes may open few files",
 }
 
-# What nvidia-smi says when it fails -> finding (facts 8.4).
-_DRIVER_ERRORS = (
-    (
-        re.compile(r"couldn't communicate with the NVIDIA driver|driver not loaded", re.IGNORECASE),
-        "driver_unreachable",
-    ),
-    (re.compile(r"version mismatch", re.IGNORECASE), "driver_mismatch"),
-    (re.compile(r"no devices were found", re.IGNORECASE), "no_devices"),
-    (re.compile(r"is lost|fallen off the bus|device handle", re.IGNORECASE), "gpu_lost"),
-    (
-        re.compile(r"did(?: not|n't) (?:answer|end|finish)|timed? ?out|hangs?\b", re.IGNORECASE),
-        "driver_hangs",
-    ),
-    (
-        re.compile(r"not found|no such file|no nvidia-smi|isn't there|not installed", re.IGNORECASE),
-        "no_nvidia_smi",
-    ),
-    (re.compile(r"permission", re.IGNORECASE), None),
+# What nvidia-smi says when it fails, or what is said for it -> finding (facts 8.4). None: it says nothing of the GPUs.
+_DRIVER_ERRORS = tuple(
+    (re.compile(pattern, re.IGNORECASE), check)
+    for pattern, check in (
+        (r"permission|may not be executed", None),
+        (
+            r"couldn't communicate with the NVIDIA driver|driver not loaded|module isn't loaded",
+            "driver_unreachable",
+        ),
+        (r"version mismatch", "driver_mismatch"),
+        (r"no devices were found|no usable GPU", "no_devices"),
+        (r"is lost|fallen off the bus|device handle", "gpu_lost"),
+        (r"did not (?:answer|end|finish)|timed? ?out|hangs?\b", "driver_hangs"),
+        (r"libnvidia-ml|shared library", "driver_error"),
+        (r"no nvidia-smi|nvidia-smi\S* (?:command )?not found|no such file", "no_nvidia_smi"),
+        (r"unknown error", "driver_error"),
+    )
 )
 _CURES = {
     "driver_unreachable": ("upgrade_driver", "load the kernel module (modprobe nvidia) or install the driver anew; nothing runs before"),
@@ -95,14 +94,16 @@ def node_diagnoses(evidence, looked_at=()):
         for name, node in (evidence.get("nodes") or {}).items()
         if name in looked_at or was_looked_at(node)
     ]
-    return sorted(found, key=lambda item: (STATES.index(item["state"]), -len(item["findings"]), item["name"]))
+    return sorted(
+        found, key=lambda item: (NODE_STATES.index(item["state"]), -len(item["findings"]), item["name"])
+    )
 
 
 def node_diagnosis(name, node, evidence=None):
     """One node's entry: ``{name, state, sentence, product, driver, cuda, used, total, findings, gpus}``; sizes in bytes."""
     evidence = evidence or {}
     checks = (
-        _driver, _gpus, _missing, _xids, _without_process, _foreign, _fabric_manager, _kernel_oom, _memory, _hugepages, _limits,
+        _driver, _gpus, _missing, _xids, _without_process, _dead, _foreign, _fabric_manager, _kernel_oom, _memory, _hugepages, _limits,
     )  # fmt: skip
     findings = [item for check in checks for item in check(name, node, evidence)]
     findings.sort(key=lambda item: _SEVERITIES.index(item["severity"]))
@@ -157,34 +158,25 @@ def _unread(name, evidence):
     return found
 
 
-def _driver_error(name, node, evidence):
-    """The text with which nvidia-smi failed, of the node itself or of what could not be read of it, or None."""
-    said = (node.get("driver") or {}).get("error")
-    if said:
-        return said
-    if node.get("gpus"):
-        return None
-    tools = [
-        item
-        for item in _unread(name, evidence)
-        if re.search(r"nvidia-smi|amd-smi|rocm-smi", str(item.get("source")))
-    ]
-    return tools[0].get("reason") if tools else None
-
-
 def _driver(name, node, evidence):
-    error = _driver_error(name, node, evidence)
-    if not error:
+    """Why nvidia-smi gave nothing: its own text, or what is said of it among what could not be read."""
+    own = (node.get("driver") or {}).get("error")
+    texts = [own] if own else []
+    if not texts and not node.get("gpus"):
+        texts = [item.get("reason") or "" for item in _unread(name, evidence)]
+    for text in texts:
+        known = [check for pattern, check in _DRIVER_ERRORS if pattern.search(text)]
+        check = known[0] if known else "driver_error" if own else None
+        if check is None:
+            continue
+        action, why = _CURES[check]
+        # A node without GPUs has no driver either, and that is as it should be.
+        expected = (node.get("gpu") or {}).get("count")
+        severity = "note" if check == "no_nvidia_smi" and not expected else "bad"
+        yield _finding(
+            check, severity, f"{CHECKS[check]}: {text.rstrip('.')}", [proof("node", _where(name), text)], [_cure(action, why)]
+        )  # fmt: skip
         return
-    check = next((check for pattern, check in _DRIVER_ERRORS if pattern.search(error)), "driver_error")
-    if check is None:
-        return
-    action, why = _CURES[check]
-    # A node without GPUs has no driver either, and that is as it should be.
-    expected = bool(_devices_of_cluster(node)) or bool((node.get("gpu") or {}).get("count"))
-    severity = "note" if check == "no_nvidia_smi" and not expected else "bad"
-    shown = proof("node", _where(name), f"nvidia-smi: {error}")
-    yield _finding(check, severity, f"{CHECKS[check]}: {error.rstrip('.')}", [shown], [_cure(action, why)])
 
 
 def _gpus(name, node, evidence):
@@ -275,15 +267,9 @@ def _old(item, evidence):
 def _without_process(name, node, evidence):
     for device in gpu_holders.devices(node):
         lost = gpu_holders.without_process(node, device)
-        virtual = any(_virtual(gpu) for gpu in node.get("gpus") or [] if gpu.get("uuid") in device.uuids)
-        if not lost or lost < GIB or virtual:
+        if not lost or lost < GIB:
             continue
-        none = (
-            ""
-            if gpu_holders.processes_on(node, device)
-            else "; inside of a container no process is ever listed"
-        )
-        text = f"{show_bytes(lost)} of {device.label} are in use without a listed process{none}"
+        text = f"{show_bytes(lost)} of {device.label} are in use without a listed process"
         yield _finding(
             "memory_without_process", "warning", text, [proof("node", _where(name), text)],
             [
@@ -293,9 +279,19 @@ def _without_process(name, node, evidence):
         )  # fmt: skip
 
 
-def _virtual(gpu):
-    """Whether the GPU is a share of one (vGPU): its processes are the host's to list."""
-    return "vgpu" in str(gpu.get("virtualization") or "").lower()
+def _dead(name, node, evidence):
+    for process in node.get("processes") or []:
+        if (process.get("alive") is not False and process.get("state") != "Z") or (
+            process.get("used") or 0
+        ) < gpu_holders.TENANT:
+            continue
+        gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
+        text = f"{gpu_holders.called(process)} has ended and still holds {show_bytes(process['used'])} of {gpu_state.label(gpu)}"
+        yield _finding(
+            "dead_process", "warning", text, [proof("node", _where(name), text, time=process.get("started_at"))],
+            [_cure("free_gpu", "its parent must reap it: end the container or service that started it", f"process {process.get('pid')} of the node")],
+            gpu.get("index"),
+        )  # fmt: skip
 
 
 def _foreign(name, node, evidence):
@@ -306,7 +302,8 @@ def _foreign(name, node, evidence):
         return
     for process in node.get("processes") or []:
         outside = (process.get("cgroup") or process.get("container_id")) and not process.get("pod_uid")
-        if not outside or (process.get("used") or 0) < gpu_holders.TENANT:
+        dead = process.get("alive") is False or process.get("state") == "Z"
+        if not outside or dead or (process.get("used") or 0) < gpu_holders.TENANT:
             continue
         gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
         text = f"{gpu_holders.called(process)} outside of Kubernetes holds {show_bytes(process['used'])} of {gpu_state.label(gpu)}"

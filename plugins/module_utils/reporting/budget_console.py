@@ -7,7 +7,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from .console import WIDTH, shorten, wrap
+from .console import WIDTH
+from .text import shorten, wrap
 
 _SHOWN_CHANGES = 4
 _SHOWN_ASSUMPTIONS = 4

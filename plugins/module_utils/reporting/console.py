@@ -10,9 +10,10 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import NamedTuple
 
+from .node_console import node_blocks
+from .text import shorten, wrap
 from .view_model import SEVERITY_WORDS
 
 WIDTH = 100
@@ -46,7 +47,9 @@ def render(view, width=WIDTH, lines_per_pod=LINES_PER_POD, pods=PODS):
     Of a fleet, the overview names all and the ``pods`` worst are shown in detail.
     """
     blocks, detailed = [], view["pods"]
-    if len(view["pods"]) != 1 or view["pods"][0]["alike"]:
+    # A check of nodes alone has no pods to speak of.
+    alone = view["nodes"] and not view["pods"]
+    if not alone and (len(view["pods"]) != 1 or view["pods"][0]["alike"]):
         blocks.append(_overview(view, width))
         detailed = [pod for pod in view["pods"] if pod["severity"] != "fine"]
     blocks += [_pod(pod, width, lines_per_pod) for pod in detailed[:pods]]
@@ -56,6 +59,7 @@ def render(view, width=WIDTH, lines_per_pod=LINES_PER_POD, pods=PODS):
         )
     for kind, entries in (("Group", view["groups"]), ("Workload", view["workloads"])):
         blocks += [_together(kind, entry, width) for entry in entries if entry["sentence"]]
+    blocks += node_blocks(view["nodes"], width)
     if view["unreadable"]:
         blocks.append(_unreadable(view["unreadable"], width))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -241,17 +245,6 @@ def _unreadable(entries, width):
     return lines
 
 
-def wrap(text, width, indent=""):
-    """``text`` in lines of at most ``width``; line breaks in it are kept as breaks."""
-    return [
-        line
-        for part in text.splitlines()
-        for line in textwrap.wrap(
-            part, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-        )
-    ]
-
-
 def _command(text, width):
     """A shell command in lines joined by a backslash, broken between words only; a comment becomes lines of its own."""
     words = _SHELL_WORD.findall(text)
@@ -266,7 +259,3 @@ def _command(text, width):
             lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
     comment = wrap(" ".join(words[number:]), width, "# ")
     return [f"{line} \\" for line in lines[:-1]] + [line for line in lines[-1:] if line] + comment
-
-
-def shorten(text, width):
-    return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from .node_view import HEAD, STATE_WORDS
 from .view_model import MEMORY_WORDS, PHASE_WORDS, PROOF_WORDS, SEVERITY_WORDS
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
@@ -27,6 +28,7 @@ def render(view):
     for title, entries in (("Group", view["groups"]), ("Workload", view["workloads"])):
         for entry in entries:
             lines += ["", *_together(title, entry)]
+    lines += _nodes(view["nodes"])
     if view["unreadable"]:
         lines += ["", "## What could not be read", "", *[_unreadable(entry) for entry in view["unreadable"]]]
     return "\n".join(lines) + "\n"
@@ -163,6 +165,47 @@ def _together(title, entry):
     if entry["sentence"]:
         lines += ["", escape(entry["sentence"])]
     return [*lines, "", f"Pods: {', '.join(code(pod) for pod in entry['pods'])}"]
+
+
+def _nodes(nodes):
+    """All nodes in one table, then each that isn't fine in full."""
+    if not nodes:
+        return []
+    lines = ["", "## Nodes", "", *_rows(HEAD, [node["row"] for node in nodes])]
+    for node in nodes:
+        if node["state"] == "fine" and not node["findings"]:
+            continue
+        lines += [
+            "",
+            f"### Node {escape(node['name'])}: {STATE_WORDS[node['state']]}",
+            "",
+            escape(node["sentence"]),
+        ]
+        for finding in node["findings"]:
+            lines += [
+                "",
+                f"#### {finding['severity'].capitalize()}: {escape(finding['check'])}",
+                "",
+                escape(finding["sentence"]),
+            ]
+            for seen in finding["seen"]:
+                lines += ["", f"{escape(seen['where'])}:", "", *block(seen["text"])]
+            if finding["do"]:
+                lines += [""]
+            for number, change in enumerate(finding["do"], 1):
+                lines += _change(change, f"{number}. ")
+        if node["gpus"]:
+            head = ("GPU", "name", "used GiB", "total GiB", "free GiB", "processes", "remarks")
+            lines += ["", *_rows(head, node["gpus"])]
+    return lines
+
+
+def _rows(head, rows):
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{' --- |' * len(head)}",
+        *[f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows],
+    ]
 
 
 def budget_tables(entry, level):

@@ -23,6 +23,7 @@ from ..documents import (
     require,
 )
 from .budget_view import entry_view
+from .node_view import node_counts, node_views
 from .wording import change_view, clean
 
 MEMORY_WORDS = {
@@ -73,8 +74,8 @@ def view(diagnosis, evidence=None):
 
     diagnosis: a ``diagnosis`` document; evidence: the ``evidence`` document it was made from, or None (then the
     view can't name the process of a log line, nor what was only seen in part).
-    Returns ``{collected_at, source, summary, pods, groups, workloads, unreadable, redactions}``; ``pods`` has the worst
-    first, with replicas that failed alike named in ``alike`` of one of them.
+    Returns ``{collected_at, source, summary, pods, groups, workloads, nodes, unreadable, redactions}``; ``pods`` and ``nodes`` have
+    the worst first, with replicas that failed alike named in ``alike`` of one of them.
     Raises DocumentError when one of the two is another document.
     """
     _require_findings(diagnosis)
@@ -91,6 +92,7 @@ def view(diagnosis, evidence=None):
         "pods": _fold(pods, _workload_of(diagnosis)),
         "groups": [_together_view(entry) for entry in diagnosis.get("groups") or []],
         "workloads": [_together_view(entry) for entry in diagnosis.get("workloads") or []],
+        "nodes": node_views(diagnosis),
         "unreadable": _unreadable(diagnosis, evidence),
         "redactions": int(((evidence or {}).get("redactions") or {}).get("count") or 0),
     }
@@ -101,7 +103,8 @@ def summary(diagnosis):
 
     Returns ``{pods, memory: {MEMORY: count}, causes: {CAUSE: count}, certain, likely, any, undetermined, verdicts, more}``:
     ``certain`` and ``likely`` count the triggers found with at least that confidence, ``any`` counts all findings,
-    ``verdicts`` lists at most 50 pods, worst first, ``more`` counts the rest.
+    ``verdicts`` lists at most 50 pods, worst first, ``more`` counts the rest; ``nodes``: how many, and in which state (see
+    ``node_counts``).
     """
     _require_findings(diagnosis)
     pods = sorted((_pod_view(pod, None) for pod in diagnosis.get("pods") or []), key=_severity_key)
@@ -129,6 +132,7 @@ def summary(diagnosis):
             for pod in pods[:_MAX_SUMMARY_PODS]
         ],
         "more": max(0, len(pods) - _MAX_SUMMARY_PODS),
+        "nodes": node_counts(diagnosis),
     }
 
 

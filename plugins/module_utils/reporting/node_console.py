@@ -1,0 +1,67 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nodes of a diagnosis on a terminal: one table, worst first, then the bad ones in a few lines each.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from .node_view import HEAD
+from .text import shorten, wrap
+
+# Details are for what somebody has to act on; a fleet's are in the Markdown report.
+_DETAILED = 20
+_FINDINGS = 3
+_CHANGES = 2
+_ROWS = 500
+
+
+def node_blocks(nodes, width):
+    """The blocks of ``node_view.node_views``, lists of lines of at most ``width`` characters; none without nodes."""
+    if not nodes:
+        return []
+    bad = [node for node in nodes if node["state"] == "bad"]
+    blocks = [_table(nodes, width)]
+    blocks += [_details(node, width) for node in bad[:_DETAILED]]
+    if len(bad) > _DETAILED:
+        blocks.append(
+            [
+                f"{len(bad) - _DETAILED} more bad nodes are in the table above, and in detail in the Markdown report."
+            ]
+        )
+    return blocks
+
+
+def _table(nodes, width):
+    rows = [HEAD, *[node["row"] for node in nodes[:_ROWS]]]
+    sizes = [max(len(row[index]) for row in rows) for index in range(len(HEAD) - 1)]
+    lines = [_counts(nodes)]
+    for row in rows:
+        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, sizes))
+        lines.append(shorten(f"  {cells}  {row[-1]}".rstrip(), width))
+    if len(nodes) > _ROWS:
+        lines.append(f"  and {len(nodes) - _ROWS} more, none of them worse; the JSON report has all")
+    return lines
+
+
+def _counts(nodes):
+    states = [node["state"] for node in nodes]
+    words = (("bad", "bad"), ("warning", "with warnings"), ("unknown", "not known"), ("fine", "fine"))
+    said = [f"{states.count(state)} {word}" for state, word in words if state in states]
+    return f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} checked: {', '.join(said)}."
+
+
+def _details(node, width):
+    """What is wrong with one bad node and what to do: its worst findings only."""
+    lines = [shorten(f"Node {node['name']}: {node['row'][2]}", width)]
+    worst = [finding for finding in node["findings"] if finding["severity"] == "bad"]
+    for finding in worst[:_FINDINGS]:
+        lines += ["  " + line for line in wrap(f"- {finding['sentence']}", width - 2, "  ")]
+        for change in finding["do"][:_CHANGES]:
+            why = f": {change['why']}" if change["why"] else ""
+            lines += ["    " + line for line in wrap(f"{change['what']}{why}", width - 4, "  ")]
+    more = len(node["findings"]) - len(worst[:_FINDINGS])
+    if more > 0:
+        lines.append(f"  and {more} more in the Markdown report")
+    return lines
