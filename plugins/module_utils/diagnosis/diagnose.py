@@ -250,7 +250,7 @@ def _finding(facts, judged):
         confidence,
         container=container["name"],
         attempt=facts.attempt.get("index"),
-        evidence=list(judged.proofs) + gpu_holders.proofs(holders, f"Node/{pod.get('node')}"),
+        evidence=list(judged.proofs) + gpu_holders.proofs(holders, facts.holders.name),
         explanation=explanation,
         runbook=advice.runbook,
         recommend=[

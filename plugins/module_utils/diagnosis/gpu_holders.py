@@ -21,8 +21,9 @@ from .times import seconds
 
 # What of a GPU can be ordered by itself: the card, or one MIG instance of it. gi: the instance's id, None for a card.
 Device = namedtuple("Device", "label uuids gi ci total reserved used free")
-# kind: pod, container, previous, outside, unknown, ended, unlisted or gone; name: who, in words; bytes: what they hold; pid: None where there
-# is no process; tied: whether the size is the one that the log shows; sentence: all of it for a reader.
+# kind: pod, container, previous, outside, unknown, ended, unlisted, gone or share (a used-up MPS share); name: who, in words; bytes:
+# what they hold; pid: None where there is no process; tied: whether the size is the one that the log shows; sentence: all of it for a
+# reader.
 Holder = namedtuple("Holder", "kind name bytes pid since tied sentence")
 
 # Smaller is a CUDA context or a monitor, not a tenant.
@@ -246,12 +247,11 @@ class Holders:
             taken = [(device, found) for device, found in candidates if found]
             near = near or (taken if held is None and len(taken) == len(candidates) else [])
             if not near:
-                empty = all(not found for _device, found in candidates)
-                return [self._gone(held, None)] if empty and held and held > TENANT + _OWN_CONTEXT else []
+                return self._gone(held, [device for device, _found in candidates])
             candidates = sorted(near, key=lambda pair: apart[pair[0]])
         device, found = candidates[0]
-        if not found and held and held > TENANT + _OWN_CONTEXT:
-            return [self._gone(held, device)]
+        if not found:
+            return self._gone(held, [device])
         if held is not None and apart[device] <= max(_OWN_CONTEXT, 0.15 * held):
             found = [item._replace(tied=True) for item in found]
         return found
@@ -321,10 +321,26 @@ class Holders:
             "ended": "a process that has ended and whose memory was not released",
         }[kind]
 
-    def _gone(self, held, device):
-        where = device.label if device else "a GPU of this node"
+    def _gone(self, held, among):
+        """One that stands for who had released the memory before the node was looked at, where that is sure; else an empty list."""
+        if not held or held < TENANT + _OWN_CONTEXT or not all(self._is_free(device) for device in among):
+            return []
+        where = among[0].label if len(among) == 1 else "a GPU of this node"
         text = f"whoever held {show_bytes(int(held))} of {where} had released it when the node was looked at"
-        return Holder("gone", "nobody any more", int(held), None, None, False, text)
+        return [Holder("gone", "nobody any more", int(held), None, None, False, text)]
+
+    def _is_free(self, device):
+        """Whether a device is in nobody's hands now but those of our newest run, and of what came after the failure."""
+        if device.used is None:
+            return False
+        newest = next((run["container_id"] for run in reversed(self.runs) if run.get("container_id")), None)
+        later = [
+            item.get("used") or 0
+            for item in processes_on(self.node, device)
+            if not self._was_there(item)
+            or (newest and newest != self.attempt.get("container_id") and item.get("container_id") == newest)
+        ]
+        return device.used - sum(later) < TENANT
 
     @property
     def largest(self):
@@ -349,6 +365,21 @@ class Holders:
         if (gpu.get("sharing") or labels.get("nvidia.com/gpu.sharing-strategy")) != "mps" or not total:
             return None
         return total // int(replicas) if replicas.isdigit() and int(replicas) > 1 else None
+
+    def share_used_up(self, numbers):
+        """A ``Holder`` that stands for the MPS share that an out-of-memory text (``parse_oom``) shows to be used up, or None."""
+        share = self.mps_share if numbers else None
+        own = (numbers or {}).get("allocated")
+        if not share or own is None:
+            return None
+        own += numbers.get("reserved") or 0
+        if own + (numbers.get("tried") or 0) + _OWN_CONTEXT < share:
+            return None
+        text = (
+            f"under MPS this container may have {show_bytes(share)} of the card, and it held {show_bytes(own)} when it asked for "
+            f"{show_bytes(numbers.get('tried'))} more; what nvidia-smi shows as free isn't for it"
+        )
+        return Holder("share", "its own share", own, None, None, True, text)
 
 
 def alike(size, sizes):
@@ -376,6 +407,7 @@ _CHANGES = {
         (_STOP, "its parent must reap it: restart the container or service that started it; {size} are held"),
         ("reset_gpu", "memory that stays in use when no process has the device open is released by a reset only"),
     ),
+    "share": (("size_for_slice", "an MPS client may have no more than its share, however much of the card is free"),),
     "gone": (("wait_for_gpu", "the memory was released later: the previous holder was still ending"),),
 }  # fmt: skip
 
@@ -412,6 +444,8 @@ def explained(holders, node):
     """What the node shows, in one sentence."""
     said = "; ".join(item.sentence for item in holders[:3])
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
+    if holders[0].kind == "share":
+        return f"{said[0].upper()}{said[1:]}."
     return f"Node {node} shows who: {said}{more}."
 
 
@@ -427,8 +461,9 @@ _ABOUT_OTHERS = (
 
 def of_finding(facts, judged):
     """The holders that a judged finding is about, largest first; an empty list where the node settles nothing."""
-    if judged.verdict.cause not in _ABOUT_OTHERS:
-        return []
+    share = facts.holders.share_used_up(judged.verdict.numbers)
+    if share or judged.verdict.cause not in _ABOUT_OTHERS:
+        return [share] if share else []
     numbers = judged.verdict.numbers or {}
     groups = judged.match.groups if judged.match else {}
     total, held = numbers.get("total"), None

@@ -121,7 +121,8 @@ def device_oom(facts, line, match):
     numbers = parse_oom(line["text"])
     phase, confidence = oom_phase(facts, line, numbers)
     memory = "unified" if facts.unified else None
-    share = _mps_share_used_up(facts, numbers)
+    # A client of MPS has a share of the card: what others hold and what is free doesn't matter then.
+    share = facts.holders.share_used_up(numbers)
     if _WAKING.search(frame_functions(line)):
         return verdict("sleep_wakeup_oom", "certain", None, numbers=numbers)
     special = _by_numbers(facts, phase, numbers, memory) if numbers and not share else None
@@ -174,8 +175,8 @@ def device_oom(facts, line, match):
             numbers=numbers,
         )
     cause = _BY_PHASE[phase]
-    reason: str | None = share
-    if phase == "unknown" and not share:
+    reason: str | None = None
+    if phase == "unknown":
         phase, reason = (
             "load",
             "nothing in the log shows how far the start had come; a full card at that point is the usual case",
@@ -277,18 +278,6 @@ def _by_node(facts, phase, numbers, memory):
         phase=_known(phase),
         memory=memory,
         numbers=numbers or None,
-    )
-
-
-def _mps_share_used_up(facts, numbers):
-    """Why it is the share of an MPS client that ran out, and not the card, in words, or None."""
-    share = facts.holders.mps_share
-    own = ((numbers or {}).get("allocated") or 0) + ((numbers or {}).get("reserved") or 0)
-    if not share or not own or own + (numbers.get("tried") or 0) + _CONTEXT < share:
-        return None
-    return (
-        f"under MPS this container may have {show_bytes(share)} of the card, and it held {show_bytes(own)} of it when it asked for "
-        f"{show_bytes(numbers.get('tried'))} more; what nvidia-smi shows as free isn't for it"
     )
 
 
