@@ -195,7 +195,7 @@ _value:
           type: int
         findings:
           description:
-            - What is wrong with it, the worst first, each with check, severity (V(bad), V(warning) or V(note)), gpu, sentence,
+            - What is wrong with it, the worst first, each with check, means, severity (V(bad), V(warning) or V(note)), gpu, sentence,
               evidence and recommend.
           type: list
           elements: dict

@@ -13,8 +13,10 @@ from ..documents import BUDGET_SCHEMA, CAUSES, EVIDENCE_SCHEMA, diagnosis, findi
 from . import (
     around_pod,
     budgeted,
+    cpu_placement,
     gpu_holders,
     kernel_oom,
+    nccl_checks,
     node_evidence,
     node_findings,
     replicas,
@@ -135,6 +137,8 @@ def diagnose_pod(
     for container in pod.get("containers") or []:
         if container.get("engine"):
             checked = runbook_checks.runbook_findings(pod, container, node, namespace)
+            checked += nccl_checks.nccl_findings(pod, container, node)
+            checked += cpu_placement.placement_findings(pod, container, node)
             findings = _with_checks(findings, checked)
             notes.extend(runbook_checks.runbook_notes(pod, container))
     findings = [

@@ -22,10 +22,20 @@ _THROTTLED = {
 _READY_FABRIC = ("completed", "n/a", "not supported", "")
 
 
+def short(gpu):
+    """``GPU 3``, or what else names it."""
+    index = gpu.get("index")
+    return f"GPU {index if index is not None else gpu.get('uuid') or gpu.get('bus_id') or '?'}"
+
+
 def label(gpu):
     """``GPU 3 (NVIDIA H100 80GB HBM3)``."""
-    name = f" ({gpu['name']})" if gpu.get("name") else ""
-    return f"GPU {gpu['index'] if gpu.get('index') is not None else gpu.get('uuid') or gpu.get('bus_id') or '?'}{name}"
+    return short(gpu) + (f" ({gpu['name']})" if gpu.get("name") else "")
+
+
+def is_unreadable(gpu):
+    """Whether the reader lacked the right to ask the GPU; that says nothing of its health."""
+    return "permission" in str(gpu.get("error") or "").lower()
 
 
 def troubles(gpu):
@@ -39,17 +49,25 @@ def _lost(gpu):
             "gpu_lost", "bad", gpu.get("error") or "the driver has lost it (fallen off the bus)",
             "reset_gpu", "a lost GPU comes back with a reboot of the node, or not at all", "certain",
         )  # fmt: skip
-    elif gpu.get("error") and "permission" not in gpu["error"].lower():
+    elif gpu.get("error") and not is_unreadable(gpu):
         reset = "reset" in gpu["error"].lower()
+        if reset and _asks(gpu):
+            return  # its recovery action says the same
         yield Trouble(
             "reset_required" if reset else "gpu_error", "bad", gpu["error"],
             "reset_gpu", "the driver can't work with it as it is", "certain" if reset else "likely",
         )  # fmt: skip
 
 
-def _recovery(gpu):
+def _asks(gpu):
+    """What the driver wants done with the GPU, or None."""
     action = str(gpu.get("recovery") or "None")
-    if action.lower() not in ("none", "n/a", "no"):
+    return None if action.lower() in ("none", "n/a", "no") else action
+
+
+def _recovery(gpu):
+    action = _asks(gpu)
+    if action:
         yield Trouble(
             "reset_required", "bad", f"its driver asks for: {action}",
             "reset_gpu", "drain the node first", "certain",
@@ -80,7 +98,7 @@ def _ecc(gpu):
     if ecc.get("uncorrected"):
         yield Trouble(
             "ecc_uncorrected", "warning",
-            f"{ecc['uncorrected']} uncorrected ECC errors since the driver was loaded",
+            f"{ecc['uncorrected']} uncorrected ECC errors since its last reset",
             "reset_gpu", "drain the node and reset the GPU; errors that come back are a case for the vendor", "likely",
         )  # fmt: skip
     if _differs(ecc):

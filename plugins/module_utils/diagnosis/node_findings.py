@@ -127,6 +127,7 @@ def node_diagnosis(name, node, evidence=None):
 def _finding(check, severity, text, proofs=(), recommend=(), gpu=None):
     return {
         "check": check,
+        "means": CHECKS[check],
         "severity": severity,
         "gpu": gpu,
         "sentence": f"{text[:1].upper()}{text[1:]}.",
@@ -182,7 +183,7 @@ def _driver(name, node, evidence):
 def _gpus(name, node, evidence):
     for gpu in node.get("gpus") or []:
         for trouble in gpu_state.troubles(gpu):
-            text = f"{gpu_state.label(gpu)}: {trouble.text}"
+            text = f"{gpu_state.short(gpu)}: {trouble.text}"
             yield _finding(
                 trouble.name, trouble.severity, text, [proof("node", _where(name), text)],
                 [_cure(trouble.action, trouble.why)], gpu.get("index"),
@@ -250,7 +251,7 @@ def _gpu_at(node, bus):
 
 def _at(node, bus):
     gpu = _gpu_at(node, bus)
-    return gpu_state.label(gpu) if gpu else bus or "an unnamed GPU"
+    return gpu_state.short(gpu) if gpu else bus or "an unnamed GPU"
 
 
 def _answers(node, bus):
@@ -286,7 +287,7 @@ def _dead(name, node, evidence):
         ) < gpu_holders.TENANT:
             continue
         gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
-        text = f"{gpu_holders.called(process)} has ended and still holds {show_bytes(process['used'])} of {gpu_state.label(gpu)}"
+        text = f"{gpu_holders.called(process)} has ended and still holds {show_bytes(process['used'])} of {gpu_state.short(gpu)}"
         yield _finding(
             "dead_process", "warning", text, [proof("node", _where(name), text, time=process.get("started_at"))],
             [_cure("free_gpu", "its parent must reap it: end the container or service that started it", f"process {process.get('pid')} of the node")],
@@ -306,7 +307,7 @@ def _foreign(name, node, evidence):
         if not outside or dead or (process.get("used") or 0) < gpu_holders.TENANT:
             continue
         gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
-        text = f"{gpu_holders.called(process)} outside of Kubernetes holds {show_bytes(process['used'])} of {gpu_state.label(gpu)}"
+        text = f"{gpu_holders.called(process)} outside of Kubernetes holds {show_bytes(process['used'])} of {gpu_state.short(gpu)}"
         yield _finding(
             "foreign_process", "warning", text, [proof("node", _where(name), text, time=process.get("started_at"))],
             [_cure("free_gpu", "Kubernetes hands this GPU out as if it were empty", f"process {process.get('pid')} of the node")],
@@ -435,9 +436,10 @@ def _state(node, findings):
     severities = {item["severity"] for item in findings}
     if "bad" in severities:
         return "bad"
-    if not node.get("gpus"):
-        return "unknown"
-    return "warning" if "warning" in severities else "fine"
+    if "warning" in severities:
+        return "warning"
+    answers = [gpu for gpu in node.get("gpus") or [] if not gpu_state.is_unreadable(gpu)]
+    return "fine" if answers else "unknown"
 
 
 def _sentence(node, state, findings, unread):
@@ -450,7 +452,14 @@ def _sentence(node, state, findings, unread):
         more = len(told) - 2
         return "; ".join(told[:2]) + (f"; and {more} more." if more > 0 else ".")
     if state == "unknown":
-        reasons = "; ".join(dict.fromkeys(str(item.get("reason")).rstrip(".") for item in unread))
+        refused = [
+            f"its GPUs may not be read ({gpu['error']})"
+            for gpu in node.get("gpus") or []
+            if gpu_state.is_unreadable(gpu)
+        ]
+        reasons = "; ".join(
+            dict.fromkeys(refused or [str(item.get("reason")).rstrip(".") for item in unread])
+        )
         said = reasons or (told[0] if told else "nothing was read of its GPUs")
         return f"Not known: {said}."
     gpus = len(node.get("gpus") or [])

@@ -184,7 +184,7 @@ def _nodes(nodes):
         for finding in node["findings"]:
             lines += [
                 "",
-                f"#### {finding['severity'].capitalize()}: {escape(finding['check'])}",
+                f"#### {finding['severity'].capitalize()}: {escape(finding['means'] or finding['check'])}",
                 "",
                 escape(finding["sentence"]),
             ]

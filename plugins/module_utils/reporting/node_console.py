@@ -15,6 +15,8 @@ _DETAILED = 20
 _FINDINGS = 3
 _CHANGES = 2
 _ROWS = 500
+# Names are cut in the table; the details have them whole.
+_CELL = 34
 
 
 def node_blocks(nodes, width):
@@ -34,15 +36,23 @@ def node_blocks(nodes, width):
 
 
 def _table(nodes, width):
-    rows = [HEAD, *[node["row"] for node in nodes[:_ROWS]]]
-    sizes = [max(len(row[index]) for row in rows) for index in range(len(HEAD) - 1)]
-    lines = [_counts(nodes)]
-    for row in rows:
-        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, sizes))
-        lines.append(shorten(f"  {cells}  {row[-1]}".rstrip(), width))
+    """One line a node; what is wrong goes to a line of its own where there is no room for it."""
+    shown = [[shorten(cell, _CELL) for cell in node["row"][:-1]] for node in nodes[:_ROWS]]
+    sizes = [max(len(row[index]) for row in (HEAD, *shown)) for index in range(len(HEAD) - 1)]
+    lines = [_counts(nodes), shorten(_line(HEAD, sizes).rstrip(), width)]
+    for cells, node in zip(shown, nodes):
+        line, wrong = _line(cells, sizes), node["row"][-1]
+        if len(line) + len(wrong) + 2 <= width or not wrong:
+            lines.append(f"{line}  {wrong}".rstrip())
+        else:
+            lines += [line.rstrip(), shorten(f"      {wrong}", width)]
     if len(nodes) > _ROWS:
         lines.append(f"  and {len(nodes) - _ROWS} more, none of them worse; the JSON report has all")
     return lines
+
+
+def _line(cells, sizes):
+    return "  " + "  ".join(cell.ljust(size) for cell, size in zip(cells, sizes))
 
 
 def _counts(nodes):
@@ -54,7 +64,7 @@ def _counts(nodes):
 
 def _details(node, width):
     """What is wrong with one bad node and what to do: its worst findings only."""
-    lines = [shorten(f"Node {node['name']}: {node['row'][2]}", width)]
+    lines = [shorten(f"Node {node['name']}" + (f": {node['product']}" if node["product"] else ""), width)]
     worst = [finding for finding in node["findings"] if finding["severity"] == "bad"]
     for finding in worst[:_FINDINGS]:
         lines += ["  " + line for line in wrap(f"- {finding['sentence']}", width - 2, "  ")]

@@ -12,6 +12,8 @@ from ..quantities import GIB
 from .wording import change_view, clean
 
 STATE_WORDS = {"bad": "bad", "warning": "warning", "unknown": "not known", "fine": "fine"}
+# Enough to tell products apart.
+_PRODUCT = 20
 HEAD = ("node", "GPUs", "product", "driver", "used/total GiB", "state", "what is wrong")
 
 
@@ -42,10 +44,11 @@ def _node_view(node):
         "name": clean(node["name"]),
         "state": node["state"],
         "sentence": clean(node.get("sentence")),
+        "product": clean(node.get("product")) or None,
         "row": (
             clean(node["name"]),
             str(len(gpus)) if gpus else "-",
-            clean(node.get("product")).replace("NVIDIA ", "") or "-",
+            clean(node.get("product")).replace("NVIDIA ", "")[:_PRODUCT].strip() or "-",
             clean(node.get("driver")) or "-",
             _used_of(node),
             STATE_WORDS[node["state"]],
@@ -66,6 +69,7 @@ def _used_of(node):
 def _finding_view(finding):
     return {
         "check": clean(finding.get("check")),
+        "means": clean(finding.get("means")),
         "severity": clean(finding.get("severity")),
         "sentence": clean(finding.get("sentence")),
         "seen": [
