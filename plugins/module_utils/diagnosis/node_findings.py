@@ -68,6 +68,8 @@ _DRIVER_ERRORS = tuple(
         (r"unknown error", "driver_error"),
     )
 )
+# Sources of ``unreadable`` whose reasons are nvidia-smi's.
+_OF_GPUS = ("gpus", "nvidia-smi")
 _CURES = {
     "driver_unreachable": ("upgrade_driver", "load the kernel module (modprobe nvidia) or install the driver anew; nothing runs before"),
     "driver_mismatch": ("match_driver", "reboot the node, or unload and load the kernel module, so that both are of one version"),
@@ -164,7 +166,9 @@ def _driver(name, node, evidence):
     own = (node.get("driver") or {}).get("error")
     texts = [own] if own else []
     if not texts and not node.get("gpus"):
-        texts = [item.get("reason") or "" for item in _unread(name, evidence)]
+        texts = [
+            item.get("reason") or "" for item in _unread(name, evidence) if item.get("source") in _OF_GPUS
+        ]
     for text in texts:
         known = [check for pattern, check in _DRIVER_ERRORS if pattern.search(text)]
         check = known[0] if known else "driver_error" if own else None
@@ -457,9 +461,13 @@ def _sentence(node, state, findings, unread):
             for gpu in node.get("gpus") or []
             if gpu_state.is_unreadable(gpu)
         ]
-        reasons = "; ".join(
-            dict.fromkeys(refused or [str(item.get("reason")).rstrip(".") for item in unread])
-        )
+        # Why the node as a whole, or its GPUs, could not be read; what else is missing doesn't make it unknown.
+        told_why = [
+            str(item.get("reason")).rstrip(".")
+            for item in unread
+            if item.get("source") in (*_OF_GPUS, "ansible")
+        ]
+        reasons = "; ".join(dict.fromkeys(refused or told_why))
         said = reasons or (told[0] if told else "nothing was read of its GPUs")
         return f"Not known: {said}."
     gpus = len(node.get("gpus") or [])

@@ -20,6 +20,8 @@ WIDTH = 100
 LINES_PER_POD = 20
 PODS = 20
 _LABEL = 9
+# How many places are named that could not be read for the same reason.
+_OBJECTS = 3
 # Sections of a pod in the order they are shown: label -> (lines it keeps when there is little room, who gets
 # room that is left first). A section that ends in a command keeps that command whole.
 _SECTIONS = {
@@ -236,11 +238,21 @@ def _together(kind, entry, width):
     return wrap(f"{kind} {entry['ref']} ({', '.join(entry['pods'])}): {entry['sentence']}", width, "  ")
 
 
+def _alike(entries):
+    """``(entry, objects)``: what is missing for the same reason in several places is told once."""
+    places: dict = {}
+    for entry in entries:
+        places.setdefault((entry["source"], entry["reason"], entry["needs"]), []).append(entry)
+    return [(found[0], [item["object"] for item in found if item["object"]]) for found in places.values()]
+
+
 def _unreadable(entries, width):
     lines = ["Could not be read:"]
-    for entry in entries:
+    for entry, objects in _alike(entries):
         needs = f" (needs {entry['needs']})" if entry["needs"] else ""
-        what = " ".join(part for part in (entry["source"], entry["object"]) if part)
+        more = f" and {len(objects) - _OBJECTS} more" if len(objects) > _OBJECTS + 1 else ""
+        shown = objects[:_OBJECTS] if more else objects
+        what = " ".join(part for part in (entry["source"], ", ".join(shown) + more) if part)
         lines += wrap(f"  - {what}: {entry['reason']}{needs}", width, "    ")
     return lines
 
