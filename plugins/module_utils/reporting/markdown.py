@@ -20,7 +20,9 @@ _BACKTICKS = re.compile(r"`+")
 
 def render(view):
     """The Markdown report of a ``view_model.view`` as text."""
-    lines = ["# vLLM out-of-memory diagnosis", "", *_preamble(view)]
+    # A check of nodes alone has no pods to speak of.
+    alone = view["nodes"] and not view["pods"]
+    lines = ["# GPU nodes"] if alone else ["# vLLM out-of-memory diagnosis", "", *_preamble(view)]
     if len(view["pods"]) > 1:
         lines += ["", "## Overview", "", *_overview(view["pods"])]
     for pod in view["pods"]:

@@ -46,17 +46,22 @@ def _node_view(node):
         "sentence": clean(node.get("sentence")),
         "product": clean(node.get("product")) or None,
         "row": (
-            clean(node["name"]),
+            _cell(node["name"]),
             str(len(gpus)) if gpus else "-",
-            clean(node.get("product")).replace("NVIDIA ", "")[:_PRODUCT].strip() or "-",
-            clean(node.get("driver")) or "-",
+            _cell(node.get("product")).replace("NVIDIA ", "")[:_PRODUCT].strip() or "-",
+            _cell(node.get("driver")) or "-",
             _used_of(node),
             STATE_WORDS[node["state"]],
-            clean(node.get("sentence")) if node["state"] != "fine" else "",
+            _cell(node.get("sentence")) if node["state"] != "fine" else "",
         ),
         "findings": [_finding_view(finding) for finding in node.get("findings") or []],
         "gpus": [_gpu_row(gpu) for gpu in gpus],
     }
+
+
+def _cell(text):
+    """Text of a table's cell: one line."""
+    return " ".join(clean(text).split())
 
 
 def _used_of(node):

@@ -238,8 +238,15 @@ def test_the_dead_hold_on():
 
 @pytest.mark.parametrize(
     ("service", "links", "state"),
-    [("failed", "NV18", "bad"), ("inactive", "NV18", "bad"), ("inactive", "PHB", "fine"), ("failed", "PHB", "warning"), ("active", "NV18", "fine"), (None, "NV18", "fine")],
-)  # fmt: skip
+    [
+        ("failed", "NV18", "bad"),
+        ("inactive", "NV18", "bad"),
+        ("inactive", "PHB", "fine"),
+        ("failed", "PHB", "warning"),
+        ("active", "NV18", "fine"),
+        (None, "NV18", "fine"),
+    ],
+)
 def test_the_fabric_manager_counts_on_nvswitch_boxes(service, links, state):
     names = [f"GPU{number}" for number in range(8)]
     topology = {"links": {one: {other: "X" if one == other else links for other in names} for one in names}}
