@@ -238,7 +238,7 @@ def _finding(facts, judged):
     unseen = unseen_words(facts) if judged.role == "trigger" and started else None
     confidence = "likely" if unseen and verdict.confidence == "certain" else verdict.confidence
     holders = gpu_holders.of_finding(facts, judged)
-    recommend = gpu_holders.advised(holders, recommend)
+    recommend = gpu_holders.advised(judged, holders, recommend)
     witnessed = [_sentence(verdict.reason), *_witnessed(facts, judged, holders)]
     explanation = " ".join(part for part in (advice.explanation, *witnessed, unseen) if part)
     settle = list(advice.settle) + [

@@ -17,6 +17,7 @@ from collections import namedtuple
 
 from ..documents import change, proof
 from ..quantities import GIB, parse_size, show_bytes
+from .causes import DEVICE_MEMORY
 from .times import seconds
 
 # What of a GPU can be ordered by itself: the card, or one MIG instance of it. gi: the instance's id, None for a card.
@@ -413,9 +414,7 @@ _CHANGES = {
 
 
 def changes(holders):
-    """The changes that fit the largest holder, each once."""
-    if not holders:
-        return []
+    """The changes that fit the largest of the holders."""
     first = holders[0]
     return [
         change(
@@ -446,10 +445,10 @@ def explained(holders, node):
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
     if holders[0].kind == "share":
         return f"{said[0].upper()}{said[1:]}."
-    return f"Node {node} shows who: {said}{more}."
+    return f"Node {node} shows who else has the GPU: {said}{more}."
 
 
-# Causes whose advice gains from knowing who it was.
+# Causes that are about somebody else's memory: there the holder decides the advice. In other failures of device memory it is told.
 _ABOUT_OTHERS = (
     "gpu_held_by_other",
     "gpu_free_below_util",
@@ -461,24 +460,29 @@ _ABOUT_OTHERS = (
 
 def of_finding(facts, judged):
     """The holders that a judged finding is about, largest first; an empty list where the node settles nothing."""
+    cause, numbers = judged.verdict.cause, judged.verdict.numbers or {}
     share = facts.holders.share_used_up(judged.verdict.numbers)
-    if share or judged.verdict.cause not in _ABOUT_OTHERS:
+    if share or cause not in DEVICE_MEMORY:
         return [share] if share else []
-    numbers = judged.verdict.numbers or {}
     groups = judged.match.groups if judged.match else {}
     total, held = numbers.get("total"), None
     if groups.get("free") and groups.get("total"):
         total, free = (round(float(groups[name]) * GIB) for name in ("total", "free"))
         held = total - free
-    elif numbers.get("total") and numbers.get("free") is not None and numbers.get("allocated") is not None:
-        held = max(
-            0, numbers["total"] - numbers["free"] - numbers["allocated"] - (numbers.get("reserved") or 0)
-        )
-    return facts.holders.find(total, held, [item["used"] for item in numbers.get("processes") or []])
+    elif total and numbers.get("free") is not None and numbers.get("allocated") is not None:
+        held = max(0, total - numbers["free"] - numbers["allocated"] - (numbers.get("reserved") or 0))
+    found = facts.holders.find(total, held, [item["used"] for item in numbers.get("processes") or []])
+    if cause in _ABOUT_OTHERS:
+        return found
+    beside = [item for item in found if item.kind != "gone"]
+    # More than was beside ours in that moment came later, or is on another card.
+    return beside if held is not None and sum(item.bytes for item in beside) <= held + _OWN_CONTEXT else []
 
 
-def advised(holders, recommend):
+def advised(judged, holders, recommend):
     """The changes of a finding with those for its holder first; nobody is asked to stop who is gone."""
+    if not holders or (holders[0].kind != "share" and judged.verdict.cause not in _ABOUT_OTHERS):
+        return recommend
     first = changes(holders)
-    names = {item["name"] for item in first} | ({_STOP} if holders and holders[0].kind == "gone" else set())
+    names = {item["name"] for item in first} | ({_STOP} if holders[0].kind == "gone" else set())
     return first + [item for item in recommend if item["name"] not in names]

@@ -260,6 +260,16 @@ def test_a_tenant_that_cannot_have_been_there_is_not_accused():
     assert found["cause"] == "gpu_weights_oom"
 
 
+def test_a_small_tenant_beside_our_own_shortage_is_told_and_not_blamed():
+    text = oom_text(tried=4, total=79.19, free=0.5, allocated=70, reserved=1)
+    found = judged(
+        crashing(text, phase="load"), process(6, uid=OTHER_UID, container="other"), others=[other_pod()]
+    )
+    assert found["cause"] == "gpu_weights_oom"
+    assert "pod llm/neighbour-0 holds 6.00 GiB of GPU 0" in found["explanation"]
+    assert "one_engine_per_gpu" not in actions(found)
+
+
 # -- which GPU ------------------------------------------------------------------------------------------------------------
 
 

@@ -152,3 +152,28 @@ def test_the_same_fault_in_several_programs_points_at_the_gpu(faults, suspicious
         for code, pid, name in faults
     ]
     assert xids.repeated(found) == suspicious
+
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "docsite" / "rst" / "guide_nodes.rst"
+
+
+def numbers(text):
+    """The numbers in a text, ranges such as 144-150 spelled out."""
+    found = set()
+    for first, last in re.findall(r"\b(\d+)(?:-(\d+))?\b", text):
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def test_the_guide_says_whose_fault_each_one_is():
+    rows = GUIDE.read_text(encoding="utf-8").partition("\nXids\n")[2].split("   * - ")[2:]
+    words = {
+        "the program's": "program",
+        "the hardware's": "hardware",
+        "the driver's or firmware's": "driver",
+        "nobody's: handled": "handled",
+    }
+    told = {words[row.splitlines()[0]]: numbers(row) for row in rows}
+    assert told == {
+        fault: {code for code in CODES if xids.XIDS[code].fault == fault} for fault in words.values()
+    }

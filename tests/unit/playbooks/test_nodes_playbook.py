@@ -84,14 +84,14 @@ def test_a_fleet_in_one_table_worst_first(fleet, tmp_path):
     done = check(fleet, f"output_dir={out}", "batch=2")
     assert done.returncode == 0, done.stdout
     shown = rows(done)
-    assert list(shown)[0] == "lost"
+    assert next(iter(shown)) == "lost"
     assert set(shown) == {"lost", "sound", "dark", "odd"}
     assert "570.158.01" in shown["sound"]
     assert "bad" in shown["lost"]
     assert "Not known: Failed to connect to the host via ssh" in done.stdout
     assert "'/nowhere/python' was not found" in done.stdout
     assert "GPU 3: Unable to determine the device handle" in done.stdout
-    assert sorted(path.name for path in out.iterdir()) == ["diagnosis.json", "nodes.json", "nodes.md"]
+    assert sorted(path.name for path in out.iterdir()) == ["diagnosis.json", "nodes.md"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
     nodes = json.loads((out / "diagnosis.json").read_text())["nodes"]
     assert [node["name"] for node in nodes if node["state"] == "bad"] == ["lost"]
@@ -101,15 +101,13 @@ def test_a_fleet_in_one_table_worst_first(fleet, tmp_path):
 
 @pytest.mark.parametrize(
     ("fail_on", "words"),
-    [("bad", "1 of 4 nodes fail this run because vllm_oom_fail_on is bad: lost."), ("any", "3 of 4")],
+    [
+        ("bad", "1 of 4 nodes fail this run because vllm_oom_fail_on is bad: lost."),
+        ("any", "because vllm_oom_fail_on is any: lost, "),
+    ],
 )
 def test_bad_nodes_fail_the_run_when_asked(fleet, fail_on, words):
     done = check(fleet, f"fail_on={fail_on}", "formats=console")
-    if fail_on == "any":
-        # Whether this machine itself is low on memory isn't the test's to say.
-        assert done.returncode == 2
-        assert "because vllm_oom_fail_on is any: lost" in failure(done)
-        return
     assert done.returncode == 2
     assert words in failure(done)
 
@@ -148,16 +146,9 @@ def test_bad_input_is_one_clear_sentence(tmp_path, extra, words):
 
 
 def diagnose(hosts, *extra, **more):
-    options = [part for item in extra for part in ("-e", f"vllm_oom_{item}")]
-    return run(
-        "-i",
-        hosts,
-        ROOT / "diagnose-oom.yml",
-        "-e",
-        f"vllm_oom_bundle={EXAMPLES / 'gpu-weights'}",
-        *options,
-        **more,
-    )
+    given = (f"bundle={EXAMPLES / 'gpu-weights'}", *extra)
+    options = [part for item in given for part in ("-e", f"vllm_oom_{item}")]
+    return run("-i", hosts, ROOT / "diagnose-oom.yml", *options, **more)
 
 
 def test_the_node_of_the_pod_is_looked_at(tmp_path):

@@ -33,6 +33,7 @@ def test_the_guide_lists_the_causes():
         documents.TARGETS,
         documents.DIRECTIONS,
         documents.PROOFS,
+        documents.NODE_STATES,
     ],
 )
 def test_the_guide_names_each_vocabulary(vocabulary):
