@@ -110,7 +110,7 @@ def without_process(node, device):
     """
     listed = processes_on(node, device)
     hidden = (node.get("reader") or {}).get("pid_namespace") == "own"
-    gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") in device.uuids), {})
+    gpu: dict = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") in device.uuids), {})
     shared = "vgpu" in str(gpu.get("virtualization") or "").lower() or gpu.get("make") == "rocm"
     if hidden or shared or device.used is None or any(item.get("used") is None for item in listed):
         return None

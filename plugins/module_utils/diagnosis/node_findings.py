@@ -290,7 +290,7 @@ def _dead(name, node, evidence):
             process.get("used") or 0
         ) < gpu_holders.TENANT:
             continue
-        gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
+        gpu: dict = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
         text = f"{gpu_holders.called(process)} has ended and still holds {show_bytes(process['used'])} of {gpu_state.short(gpu)}"
         yield _finding(
             "dead_process", "warning", text, [proof("node", _where(name), text, time=process.get("started_at"))],
@@ -310,7 +310,7 @@ def _foreign(name, node, evidence):
         dead = process.get("alive") is False or process.get("state") == "Z"
         if not outside or dead or (process.get("used") or 0) < gpu_holders.TENANT:
             continue
-        gpu = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
+        gpu: dict = next((gpu for gpu in node.get("gpus") or [] if gpu.get("uuid") == process.get("gpu")), {})
         text = f"{gpu_holders.called(process)} outside of Kubernetes holds {show_bytes(process['used'])} of {gpu_state.short(gpu)}"
         yield _finding(
             "foreign_process", "warning", text, [proof("node", _where(name), text, time=process.get("started_at"))],

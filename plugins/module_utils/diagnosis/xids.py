@@ -101,17 +101,20 @@ def seen(item):
     """A ``Seen`` of one entry of a node's ``xids`` (a kernel line, or a dict with code, text, time, bus_id, pid), or None."""
     entry = {"text": item} if isinstance(item, str) else item
     text = entry.get("text") or ""
-    match = _LINE.search(text)
-    code = entry.get("code") if entry.get("code") is not None else (match and int(match.group("code")))
+    match, program = _LINE.search(text), _PROGRAM.search(text)
+    code, bus = entry.get("code"), entry.get("bus_id")
+    if match:
+        code = int(match.group("code")) if code is None else code
+        bus = bus or match.group("bus")
     if code is None:
         return None
-    program = _PROGRAM.search(text)
     row = xid(code)
+    name = program.group("name") if program else None
     return Seen(
         row,
         _reset(row, text),
-        bus_address(entry.get("bus_id") or (match.group("bus") if match else None)),
-        program.group("name") if program else None,
+        bus_address(bus),
+        name,
         entry.get("pid"),
         text or f"Xid {code}",
         entry.get("time"),
@@ -124,9 +127,9 @@ def _reset(row, text):
         return row.reset
     if row.code == 154:
         said = _RECOVERY.search(text)
-        return bool(said) and said.group("action").strip().lower() != "none"
+        return said is not None and said.group("action").strip().lower() != "none"
     fatal = _FATAL.search(text)
-    return bool(fatal) and fatal.group(0).lower() == "fatal"
+    return fatal is not None and fatal.group(0).lower() == "fatal"
 
 
 def words(item):
