@@ -76,11 +76,12 @@ def main(nodes=200, rounds=1):
             pinged.append(run(folder, "-i", fleet, ping))
             checked.append(run(folder, "-i", fleet, *check))
         few = run(folder, "-i", quarter, *check)
-        if f"{nodes} nodes checked: " not in checked[-1][2]:
+        said = [line.strip() for line in checked[-1][2].splitlines() if f"{nodes} nodes checked: " in line]
+        if not said or f"{nodes} not known" in said[0]:
             sys.exit(f"no table of {nodes} nodes:\n{checked[-1][2][-3000:]}")
     seconds = [statistics.median(item[0] for item in runs) for runs in (pinged, checked)]
     ratio = seconds[1] / seconds[0]
-    print(f"{nodes} nodes, {os.cpu_count()} CPUs, {rounds} round(s)")
+    print(f"{nodes} nodes, {os.cpu_count()} CPUs, {rounds} round(s); {said[0]}")
     print(f"  ansible.builtin.ping  {seconds[0]:6.1f} s  peak {max(item[1] for item in pinged):4.0f} MiB")
     print(
         f"  check_gpu_nodes       {seconds[1]:6.1f} s  peak {max(item[1] for item in checked):4.0f} MiB   {ratio:.2f} x (at most {SLOWEST:g})"
