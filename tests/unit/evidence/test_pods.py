@@ -193,6 +193,18 @@ def test_attempt_fields():
     assert (found["started_at"], found["finished_at"]) == ("2026-11-30T06:50:01Z", "2026-11-30T06:52:44Z")
 
 
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [(kube.RUNNING, ["a" * 64, "b" * 64]), (kube.BACK_OFF, ["a" * 64, None])],
+)
+def test_each_attempt_has_the_id_of_its_own_container(state, expected):
+    # The status' own id is the running container's; while one waits, it is still that of the one before.
+    status = kube.status(
+        state=state, last=kube.terminated(137), restarts=1, containerID="containerd://" + "b" * 64
+    )
+    assert [item["container_id"] for item in attempts_of(status, Redactor())] == expected
+
+
 # --- what is suspicious
 
 

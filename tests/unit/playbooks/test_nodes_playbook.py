@@ -167,8 +167,11 @@ def test_the_node_of_the_pod_is_looked_at(tmp_path):
 
 @pytest.mark.parametrize(
     ("hosts", "words"),
-    [({"gpu-node-07": UNREACHABLE}, "Not known: Failed to connect to the host via ssh"), ({"other": LOCAL}, "Not known: no host of the inventory has this name.")],
-)  # fmt: skip
+    [
+        ({"gpu-node-07": UNREACHABLE}, "Not known: Failed to connect to the host via ssh"),
+        ({"other": LOCAL}, "Not known: no host of the inventory has this name."),
+    ],
+)
 def test_a_node_that_can_not_be_looked_at_is_named_and_the_pod_is_diagnosed(tmp_path, hosts, words):
     done = diagnose(inventory(tmp_path, **hosts), "nodes=inventory")
     assert done.returncode == 0, done.stdout
