@@ -309,6 +309,7 @@ def attempt(index=0, state=None, **more):
             "signal": None,
             "started_at": None,
             "finished_at": None,
+            "container_id": None,
             "log": log(readable=False, reason="not read"),
             "cgroup": None,
         },
