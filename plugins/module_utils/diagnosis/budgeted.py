@@ -11,7 +11,7 @@ from ..quantities import show_bytes
 from .advice_parts import MODEL_LEN, UTILIZATION
 
 # The start failed by the budget's own arithmetic.
-_WITHIN = ("kv_no_blocks", "kv_max_len")
+_WITHIN = ("gpu_weights_oom", "kv_no_blocks", "kv_max_len")
 # Memory ran out beside the budget: what is taken from the KV cache is free there.
 _BESIDE = (
     *("cudagraph_capture_oom", "sampler_warmup_oom", "serving_gpu_oom", "serving_gpu_growth", "nccl_gpu_oom"),

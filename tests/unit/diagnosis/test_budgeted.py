@@ -144,3 +144,11 @@ def test_the_budget_changes_no_verdict():
 def test_a_document_that_is_no_budget_is_refused():
     with pytest.raises(DocumentError, match="the diagnosis' budget needs a document with schema"):
         diagnose(failed([NO_BLOCKS]), {"schema": "x"})
+
+
+def test_weights_over_more_ranks_are_proved_by_the_budget():
+    menu = entry(row("--tensor-parallel-size", "increase", 2, True, 3.5, need=2.0, max_concurrency=1.75))
+    changes = [change("flag", "--tensor-parallel-size", "increase", 2, "w")]
+    (found,), _rejected = recomputed(menu, "gpu_weights_oom", changes, [])
+    assert (found["value"], found["proof"]) == (2, "budget")
+    assert "3.50 GiB for the KV cache, 1.75 requests of full length" in found["why"]
