@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import re
 
+from ..evidence.proc_files import pod_of
 from ..quantities import KIB, show_bytes
-
-_UID = re.compile(
-    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-)
-_CONTAINER_ID = re.compile(r"([0-9a-f]{64})")
 
 _INVOKED = re.compile(r"(?P<comm>\S.*?) invoked oom-killer: ")
 _USAGE = re.compile(r"\bmemory: usage (?P<usage>\d+)kB, limit (?P<limit>\d+)kB, failcnt \d+")
@@ -26,10 +22,14 @@ _OOM_KILL = re.compile(r"\boom-kill:constraint=(?P<constraint>\w+)")
 _FIELD = re.compile(r"(?P<name>oom_memcg|task_memcg|task|pid)=(?P<value>[^,]*)")
 _KILLED = re.compile(
     r"(?:(?P<prefix>Memory cgroup out of memory|Out of memory)[^:]*: )?"
-    r"Kill(?:ed)? process(?: (?P<pid>\d+))?,? \((?P<comm>[^)]*)\)?"
+    r"Kill(?P<done>ed)? process(?: (?P<pid>\d+))?,? \((?P<comm>[^)]*)\)?"
 )
 _OLD_CONTEXT = re.compile(r"\bTask in (?P<task>\S+) killed as a result of limit of (?P<memcg>\S+)")
-_STAT = re.compile(r"(?:^|\s)(?P<name>anon|file|shmem) (?P<value>\d+)(?=\s|$)")
+# Version 1 prints the cgroup's own counters first and then, as total_, those with the cgroups below it, which count.
+_STAT = re.compile(
+    r"(?:^|\s)(?P<name>anon|file|shmem|total_rss|total_cache|total_shmem) (?P<value>\d+)(?=\s|$)"
+)
+_STAT_OF_VERSION_1 = {"total_rss": "anon", "total_cache": "file", "total_shmem": "shmem"}
 _RSS = re.compile(r"(?P<name>anon|file|shmem)-rss:(?P<value>\d+)kB")
 _GROUP = re.compile(r"are going to be killed due to memory\.oom\.group set")
 
@@ -39,7 +39,7 @@ _SYSTEM_OOM = re.compile(r"System OOM encountered(?:, victim process: (?P<comm>[
 # Literals one of which every line of a report holds; a cheap test before the patterns.
 _HINTS = (
     "oom-kill", "Kill process", "Killed process", "memory: usage", "-rss:", "anon ", "file ", "shmem ",
-    "as a result of limit of", "memory.oom.group", "System OOM",
+    "total_rss ", "total_cache ", "as a result of limit of", "memory.oom.group", "System OOM",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ def _new_report():
         "victim": None,
         "pid": None,
         "victims": [],
+        "announced": None,
         "constraint": None,
         "oom_memcg": None,
         "task_memcg": None,
@@ -75,25 +76,12 @@ def memcg_scope(path):
     ``node`` for ``kubepods.slice`` and its QoS slices: that is the node's allocatable, enforced by the
     kubelet.
     """
-    if not path:
-        return None
-    if _CONTAINER_ID.search(path.rsplit("/", 1)[-1]):
+    uid, container = pod_of(path)
+    if container:
         return "container"
-    if _UID.search(path):
+    if uid:
         return "pod"
-    return "node" if "kubepods" in path else None
-
-
-def pod_uid(path):
-    """The pod's uid in a cgroup path (with dashes, as in ``metadata.uid``), or None."""
-    match = _UID.search(path or "")
-    return match.group(1).replace("_", "-") if match else None
-
-
-def container_id(path):
-    """The container's id (64 hex digits) in a cgroup path, or None. A pod's path holds none."""
-    match = _CONTAINER_ID.search((path or "").rsplit("/", 1)[-1])
-    return match.group(1) if match else None
+    return "node" if "kubepods" in (path or "") else None
 
 
 def _take_memcg(report, oom_memcg, task_memcg):
@@ -104,9 +92,9 @@ def _take_memcg(report, oom_memcg, task_memcg):
         # cgroup namespace the container's limit is "/".
         report["scope"] = memcg_scope(oom_memcg) or "container"
         report["enforced_on"] = "limit" if report["scope"] != "node" else "allocatable"
-    path = task_memcg or oom_memcg
-    report["pod_uid"] = pod_uid(path) or report["pod_uid"]
-    report["container_id"] = container_id(path) or report["container_id"]
+    uid, container = pod_of(task_memcg or oom_memcg)
+    report["pod_uid"] = uid or report["pod_uid"]
+    report["container_id"] = container or report["container_id"]
 
 
 def _take_victim(report, comm, pid, text, index):
@@ -130,9 +118,25 @@ def _on_oom_kill(report, constraint, text, index):
     report["index"], report["text"] = index, text
 
 
+def _named(killed):
+    """``(name, pid)`` of a line that says who is or was killed."""
+    return killed.group("comm"), int(killed.group("pid")) if killed.group("pid") else None
+
+
+def _is_sacrificed(report, killed):
+    """Whether a line says who was killed in place of the process that the report has announced: old kernels may take a child."""
+    return bool(report["announced"] and killed.group("done") and not killed.group("prefix"))
+
+
 def _on_killed(report, match, text, index):
-    pid = int(match.group("pid")) if match.group("pid") else None
-    _take_victim(report, match.group("comm"), pid, text, index)
+    name, pid = _named(match)
+    if _is_sacrificed(report, match) and report["announced"] != (name, pid):
+        report["victims"].remove(report["announced"])
+        report["victim"], report["pid"] = report["victims"][0] if report["victims"] else (None, None)
+        if not report["constraint"]:
+            report["index"] = None
+    _take_victim(report, name, pid, text, index)
+    report["announced"] = None if match.group("done") else report["victims"][-1]
     if match.group("prefix") and report["scope"] is None:
         node = match.group("prefix") == "Out of memory"
         report["scope"] = "node" if node else "container"
@@ -153,9 +157,8 @@ def _opens_new(report, text, killed):
         return report["constraint"] is not None or bool(report["victims"])
     if _OLD_CONTEXT.search(text) or _USAGE.search(text):
         return bool(report["victims"])
-    if killed and report["victims"] and not report["constraint"]:
-        pid = int(killed.group("pid")) if killed.group("pid") else None
-        return (killed.group("comm"), pid) not in report["victims"]
+    if killed and report["victims"] and not report["constraint"] and not _is_sacrificed(report, killed):
+        return _named(killed) not in report["victims"]
     return False
 
 
@@ -163,7 +166,8 @@ def parse(lines):
     """The OOM reports in ``lines`` (list of str, any prefixes), one dict each, in their order.
 
     Each: ``scope`` container|pod|node|None (whose memory was full), ``enforced_on`` limit|allocatable|global,
-    ``victim``/``pid`` (first killed process), ``victims`` (all of them), ``oom_memcg``, ``task_memcg``,
+    ``victim``/``pid`` (first killed process), ``victims`` (all of them), ``announced`` (one that was to be killed and of whose
+    end no line was seen), ``oom_memcg``, ``task_memcg``,
     ``pod_uid``, ``container_id`` (of the victim), ``invoked_by``, ``usage``/``limit`` (bytes),
     ``anon``/``file``/``shmem`` (bytes of the killed processes), ``stat`` (bytes of the cgroup), ``group``
     (killed as a group), ``index``/``text`` (the line that names the victim), ``first`` (the report's first
@@ -218,7 +222,8 @@ def _take_line(report, text, index, killed):
         return
     if not report["victims"]:
         for stat in _STAT.finditer(text):
-            report["stat"][stat.group("name")] = int(stat.group("value"))
+            name = stat.group("name")
+            report["stat"][_STAT_OF_VERSION_1.get(name, name)] = int(stat.group("value"))
 
 
 def concerns(report, uid=None, container_ids=()):

@@ -8,7 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..documents import EVIDENCE_SCHEMA, DocumentError, require
-from . import kernel_oom
+from ..evidence.proc_files import pod_of
 
 # Fields that only a node itself can fill: a node that has one of them was looked at.
 _OF_THE_NODE = ("driver", "gpus", "processes", "kernel_oom", "xids", "nvrm", "memory", "services", "limits")
@@ -63,7 +63,7 @@ def pod_uids(node):
     """The uids of the pods that the node's processes and kernel lines name."""
     uids = {item.get("pod_uid") for item in node.get("processes") or []}
     for line in node.get("kernel_oom") or []:
-        uids.add(kernel_oom.pod_uid(line if isinstance(line, str) else line.get("text")))
+        uids.add(pod_of(line if isinstance(line, str) else line.get("text"))[0])
     return uids - {None}
 
 

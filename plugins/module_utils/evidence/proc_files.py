@@ -38,9 +38,11 @@ def pod_of(path):
     """``(pod uid, container id)`` of a cgroup path, each None where the path names none.
 
     The uid has dashes, as in ``metadata.uid``. The container's id is the first one below the pod: a container may make cgroups of
-    its own, and a nested kubelet (kind) lives in a container itself.
+    its own, and a nested kubelet (kind) lives in a container itself. That one's cgroups of all pods are no container's.
     """
     uid = _UID.search(path or "")
+    if not uid and "kubepods" in (path or ""):
+        return None, None
     ids = _CONTAINER.findall(path[uid.end() :] if uid else path or "")
     container = ids[0] if ids and uid else ids[-1] if ids else None
     return (uid.group(1).replace("_", "-") if uid else None), container

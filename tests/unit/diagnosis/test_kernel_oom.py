@@ -160,26 +160,74 @@ def test_lines_that_are_no_report(lines):
 
 
 @pytest.mark.parametrize(
-    ("path", "scope", "uid", "container"),
+    ("path", "scope"),
     [
-        (CONTAINER, "container", UID, CID),
-        (f"/kubepods/pod{UID}/{CID}", "container", UID, CID),
-        (f"/kubepods/besteffort/pod{UID}", "pod", UID, None),
-        (
-            f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice",
-            "pod",
-            UID,
-            None,
-        ),
-        ("/kubepods.slice", "node", None, None),
-        ("/system.slice/sshd.service", None, None, None),
-        (None, None, None, None),
+        (CONTAINER, "container"),
+        (f"/kubepods/pod{UID}/{CID}", "container"),
+        (f"/kubepods/pod{UID}/{CID}/init.scope", "container"),
+        (f"/kubepods/besteffort/pod{UID}", "pod"),
+        (f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice", "pod"),
+        ("/kubepods.slice", "node"),
+        (f"/docker/{CID}/kubelet.slice/kubelet-kubepods.slice", "node"),
+        ("/system.slice/sshd.service", None),
+        (None, None),
     ],
 )
-def test_cgroup_paths(path, scope, uid, container):
+def test_whose_limit_a_cgroup_is(path, scope):
     assert kernel_oom.memcg_scope(path) == scope
-    assert kernel_oom.pod_uid(path) == uid
-    assert kernel_oom.container_id(path) == container
+
+
+def test_a_cgroup_that_the_container_made_is_the_containers():
+    (report,) = kernel_oom.parse([text.replace(CONTAINER, f"{CONTAINER}/init.scope") for text in MEMCG])
+    assert (report["scope"], report["pod_uid"], report["container_id"]) == ("container", UID, CID)
+
+
+OLD_PATH = f"/kubepods/burstable/pod{UID}/{CID}"
+SACRIFICE = [
+    f"Task in {OLD_PATH} killed as a result of limit of {OLD_PATH}",
+    "memory: usage 1048576kB, limit 1048576kB, failcnt 189",
+    "Memory cgroup out of memory: Kill process 1234 (python3) score 950 or sacrifice child",
+    "Killed process 1301 (VLLM::EngineCor) total-vm:9kB, anon-rss:2kB, file-rss:1kB, shmem-rss:0kB",
+]
+
+
+def test_a_sacrificed_child_is_the_victim_of_the_one_report():
+    (report,) = kernel_oom.parse(SACRIFICE)
+    assert report["victims"] == [("VLLM::EngineCor", 1301)]
+    assert (report["victim"], report["pid"], report["index"]) == ("VLLM::EngineCor", 1301, 3)
+    assert (report["scope"], report["pod_uid"], report["container_id"]) == ("container", UID, CID)
+    assert (report["anon"], report["limit"]) == (2048, 1 << 30)
+
+
+def test_a_process_without_a_name_is_sacrificed_for_too():
+    reports = kernel_oom.parse([text.replace("python3", "") for text in SACRIFICE])
+    assert [report["pid"] for report in reports] == [1301]
+
+
+def test_after_a_sacrifice_the_next_one_is_another_report():
+    again = [text.replace("1234", "77").replace("1301", "78") for text in SACRIFICE[2:]]
+    assert [report["victims"] for report in kernel_oom.parse(SACRIFICE + again)] == [
+        [("VLLM::EngineCor", 1301)],
+        [("VLLM::EngineCor", 78)],
+    ]
+
+
+def test_where_the_context_names_the_announced_process_the_child_is_the_victim():
+    lines = [text.replace("VLLM::EngineCor,pid=2343", "python3,pid=1234") for text in MEMCG[:9]]
+    (report,) = kernel_oom.parse(lines + SACRIFICE[2:])
+    assert (report["victim"], report["pid"], report["index"]) == ("VLLM::EngineCor", 1301, 8)
+    assert report["victims"] == [("VLLM::EngineCor", 1301)]
+
+
+def test_of_version_1_the_counters_with_those_of_the_cgroups_below_count():
+    lines = [
+        *MEMCG[:4],
+        *("cache 1", "rss 2", "shmem 3", "total_cache 12884901888", "total_rss 21474836480"),
+        *("total_rss_huge 7", "total_shmem 8589934592", "total_inactive_anon 9"),
+        *MEMCG[7:],
+    ]
+    (report,) = kernel_oom.parse(lines)
+    assert report["stat"] == {"anon": 20 << 30, "file": 12 << 30, "shmem": 8 << 30}
 
 
 @pytest.mark.parametrize(

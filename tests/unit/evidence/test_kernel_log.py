@@ -71,6 +71,7 @@ def test_every_form_of_one_log_tells_the_same(name):
     assert (seen["scope"], seen["pod_uid"], seen["container_id"]) == ("container", UID, CONTAINER)
     assert seen["anon"] == 32512 * KIB
     assert seen["limit"] == 32768 * KIB
+    assert seen["stat"] == {"anon": 33337344, "file": 0, "shmem": 0}
     # Stack, registers and version 1's own-level zeros are gone, the cgroup's sums and the tasks are kept.
     assert found["kernel_oom"] == read((RECORDED / name).read_text(), booted=BOOTED)["kernel_oom"]
     assert len(found["kernel_oom"]) < 20

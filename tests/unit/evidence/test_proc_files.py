@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import kernel_oom
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import proc_files
 
 UID = "0330b2c1-a15b-4cdd-b5e5-72d4a90bee82"
@@ -46,6 +45,7 @@ PATHS = {
         "/docker/" + OTHER + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
         f"kubelet-kubepods-burstable-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope", UID, ID, None,
     ),
+    "kind, all pods": (f"/docker/{OTHER}/kubelet.slice/kubelet-kubepods.slice", None, None, None),
     "kind, cgroupfs": (f"/docker/{OTHER}/kubelet/kubepods/burstable/pod{UID}/{ID}", UID, ID, None),
     "LXC around the kubelet": (f"/lxc.payload.node-lxc/kubepods.slice/kubepods-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope", UID, ID, None),
     "seen from another cgroup namespace": (f"/../../pod{UID}/{ID}", UID, ID, None),
@@ -64,8 +64,6 @@ def test_pod_and_container_of_a_cgroup_path(name):
     path, uid, container, own = PATHS[name]
     assert proc_files.pod_of(path) == (uid, container)
     assert proc_files.container_path(path) == ((own or path) if container else None)
-    # The kernel's reports are read by the same rule.
-    assert kernel_oom.pod_uid(path) == uid
 
 
 def test_no_path():
