@@ -77,9 +77,12 @@ class RecordedApi:
         """What the kubelet writes in place of a log when it has sent status 200 already; without timestamps."""
         self.log_refusals[namespace, pod, container, previous] = text
 
-    def add_program(self, command, printed, exit_code=0):
-        """What an exec'd command prints; unknown ones end with 1 and a complaint, None never ends."""
-        self.programs[tuple(command)] = (printed, exit_code)
+    def add_program(self, command, printed, exit_code=0, stream=None):
+        """What an exec'd command prints; unknown ones end with 1 and a complaint, None never ends.
+
+        stream: 1 (standard output) or 2; by default that of success or failure.
+        """
+        self.programs[tuple(command)] = (printed, exit_code, stream or (2 if exit_code else 1))
 
     def fail(self, pattern, status=None, message="", times=None, when=None, **body):
         """Answer paths (with query) that match ``pattern`` with a refusal, the next ``times`` times, while ``when()``.
@@ -275,13 +278,13 @@ def _handler(api):
             self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
             self.end_headers()
             self.wfile.flush()
-            missing = (f"{command[0]}: {command[-1]}: No such file or directory", 1)
-            printed, exit_code = api.programs.get(tuple(command), missing)
+            missing = (f"{command[0]}: {command[-1]}: No such file or directory", 1, 2)
+            printed, exit_code, stream = api.programs.get(tuple(command), missing)
             if printed is None:
                 self.connection.settimeout(5)
                 self.rfile.read(1)
                 return
-            self._frame(2, bytes([2 if exit_code else 1]) + printed.encode())
+            self._frame(2, bytes([stream]) + printed.encode())
             outcome = {"status": "Success"}
             if exit_code:
                 causes = [{"reason": "ExitCode", "message": str(exit_code)}]

@@ -482,7 +482,9 @@ class Client:
             socket.sock.shutdown()
         failure = _failed(outcome)
         if failure:
-            raise ApiError(None, _first_line(complaint) if complaint else f"{command[0]}: {failure}")
+            # nvidia-smi says on standard output what is wrong.
+            said = [_first_line(text) for text in (complaint, printed) if text.strip()]
+            raise ApiError(None, "; ".join(said) or f"{command[0]}: {failure}")
         return printed
 
     def _headers(self):

@@ -15,7 +15,7 @@ from support.recorded_api import RecordedApi
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import client, cluster
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.nvidia_smi import gpu
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.nvidia_smi import GPU_QUERIES, gpu
 
 NAME = "llama-6f7d9c9b5-x2x4k"
 NOW = "2026-11-30T07:00:00Z"
@@ -1233,6 +1233,33 @@ def test_exec_of_something_that_is_not_there(api):
     with pytest.raises(client.ApiError, match="No such file") as caught:
         connect(api).exec("llm", NAME, "vllm", ["cat", "/none"])
     assert caught.value.status is None
+
+
+@pytest.mark.parametrize(
+    ("printed", "sentence"),
+    [
+        (
+            "Unable to determine the device handle for GPU0: Unknown Error\nmore\n",
+            "Unable to determine .* GPU0: Unknown Error",
+        ),
+        ("\n", "nvidia-smi: it failed"),
+    ],
+)
+def test_exec_that_fails_says_what_was_printed(api, printed, sentence):
+    api.add_program(["nvidia-smi"], printed, exit_code=255, stream=1)
+    with pytest.raises(client.ApiError, match=f"^{sentence}$"):
+        connect(api).exec("llm", NAME, "vllm", ["nvidia-smi"])
+
+
+def test_what_nvidia_smi_prints_as_it_fails_is_the_drivers_error():
+    api = make_api(kube.pod(containers=[kube.container(resources={"limits": {"nvidia.com/gpu": "1"}})]))
+    for fields in GPU_QUERIES:
+        query = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
+        said = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.86\n"
+        api.add_program(query, said, exit_code=18, stream=1)
+    with api.serve():
+        document = collect(api, exec="running")
+    assert "version" in document["nodes"]["gpu-3"]["driver"]["error"]
 
 
 def test_exec_that_does_not_end(api):
