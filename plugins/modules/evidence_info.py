@@ -627,7 +627,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.pods import parse_duration
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import parse_duration
 
 
 def argument_spec():

@@ -303,7 +303,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.node_reader import SOURCES, read_node
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.pods import parse_duration
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import parse_duration
 
 
 def argument_spec():

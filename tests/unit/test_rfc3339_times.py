@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RFC 3339 times as Kubernetes, the logs and log shippers write them."""
+"""RFC 3339 times as Kubernetes, the logs and log shippers write them, and durations as people do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import parse_time, read_stamp
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import (
+    parse_duration,
+    parse_time,
+    read_stamp,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +63,17 @@ def test_what_is_no_time(text):
 def test_what_python_writes_comes_back(moment, offset):
     moment = moment.replace(tzinfo=timezone(timedelta(minutes=offset)))
     assert parse_time(moment.isoformat()) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("24h", 86400), ("90m", 5400), ("1d12h", 129600), ("3600", 3600), ("1.5 h", 5400), (30, 30)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "24x", "h", "-3h"])
+def test_what_is_no_duration(text):
+    with pytest.raises(DocumentError, match="is no duration: give one such as 24h"):
+        parse_duration(text)

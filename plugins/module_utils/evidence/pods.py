@@ -10,10 +10,11 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timezone
 
-from ..documents import DocumentError, attempt, container, engine, log, pod
+from ..documents import attempt, container, engine, log, pod
 from ..engine.accelerators import make_of
 from ..engine.command_line import is_engine_command
 from ..quantities import quantity_bytes
@@ -74,6 +75,10 @@ _KEPT_ANNOTATIONS = re.compile(
     r"kubectl\.kubernetes\.io/restartedAt|skypilot-cluster-name"
 )
 
+# Multus' list of the pod's networks; of it only the interfaces' names are kept.
+_NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+_INTERFACES = 16
+
 # Annotation that an admission plugin leaves, and the plugin.
 _MUTATORS = {
     "kubernetes.io/limit-ranger": "LimitRange",
@@ -91,22 +96,6 @@ _VOLUME_KINDS = {
     "nfs": ("path",),
     "image": ("reference",),
 }
-
-
-_DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
-def parse_duration(text):
-    """A duration such as ``24h``, ``90m``, ``1d12h`` or plain seconds, in seconds. Raises DocumentError."""
-    given = str(text).strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", given):
-        return float(given)
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw])", given)
-    if not parts or re.sub(r"\d+(\.\d+)?\s*[smhdw]|\s", "", given):
-        raise DocumentError(
-            f"since: {text!r} is no duration: give one such as 24h, 90m, 1d12h or a number of seconds"
-        )
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
 
 
 # --- which container is the engine
@@ -198,12 +187,15 @@ def pod_evidence(raw_pod, redactor, events=(), asked=False):
     asked: the user named this pod (see recognise_engine).
 
     More fields than ``documents.pod`` names: gpu_request (see gpu_request.py), pod_resources (pod-level requests and limits), resource_claims
-    (DRA), host_ipc, restart_policy, scheduling_gates, and mutations: who changed the pod at admission,
-    ``[{tool, text}]``. Secrets in env, arguments, URLs, annotations and messages are redacted.
+    (DRA), host_ipc, host_network (None where neither the API nor the spec says so), restart_policy, scheduling_gates, and
+    mutations: who changed the pod at admission, ``[{tool, text}]``. Secrets in env, arguments, URLs, annotations and messages are redacted.
     """
     metadata, spec = raw_pod.get("metadata") or {}, raw_pod.get("spec") or {}
     status = raw_pod.get("status") or {}
-    annotations = _kept(metadata.get("annotations"), _KEPT_ANNOTATIONS, redactor)
+    annotations = {
+        **_kept(metadata.get("annotations"), _KEPT_ANNOTATIONS, redactor),
+        **_networks(metadata.get("annotations"), redactor),
+    }
     volumes = [_volume(item) for item in spec.get("volumes") or []]
     recognised = recognise_engine(raw_pod, asked)
     containers = _containers(raw_pod, redactor, recognised)
@@ -233,6 +225,8 @@ def pod_evidence(raw_pod, redactor, events=(), asked=False):
             for item in spec.get("resourceClaims") or []
         ],
         host_ipc=bool(spec.get("hostIPC")),
+        # The API leaves out what is false; a describe text and a log say nothing of it.
+        host_network=True if spec.get("hostNetwork") else False if metadata.get("uid") else None,
         restart_policy=spec.get("restartPolicy"),
         scheduling_gates=[item.get("name") for item in spec.get("schedulingGates") or []],
         mutations=_mutations(annotations),
@@ -261,7 +255,8 @@ def _status_of(statuses, name):
 
 
 def _container(raw, role, status, redactor, recognised_by):
-    """A container; fields beyond ``documents.container``: image_id, started, device_health, mount read_only.
+    """A container; fields beyond ``documents.container``: image_id, started, device_health, capabilities (those added; ALL
+    if it is privileged).
 
     resources are those of the spec; actual_resources those the kubelet applied, when they differ (resize).
     """
@@ -296,6 +291,7 @@ def _container(raw, role, status, redactor, recognised_by):
         started=status.get("started"),
         actual_resources=actual if status.get("resources") and actual != resources else None,
         device_health=_unhealthy_devices(status),
+        capabilities=_capabilities(raw.get("securityContext") or {}),
     )
 
 
@@ -469,6 +465,26 @@ def _unhealthy_devices(status):
         for device in entry.get("resources") or []
         if device.get("health") not in (None, "Healthy")
     ]
+
+
+def _capabilities(context):
+    """``IPC_LOCK``, not ``CAP_IPC_LOCK``: a spec may have either."""
+    if context.get("privileged"):
+        return ["ALL"]
+    added = (context.get("capabilities") or {}).get("add") or []
+    return sorted({re.sub("^CAP_", "", str(name).upper()) for name in added})
+
+
+def _networks(annotations, redactor):
+    """The annotation with the pod's networks, reduced to their interfaces; {} where it is missing or no list of networks."""
+    try:
+        listed = json.loads((annotations or {}).get(_NETWORK_STATUS) or "[]")
+        names = [
+            {"interface": redactor.text(str(item["interface"]))} for item in listed if item.get("interface")
+        ]
+    except MALFORMED:
+        return {}
+    return {_NETWORK_STATUS: json.dumps(names[:_INTERFACES])} if names else {}
 
 
 def _resources(raw):

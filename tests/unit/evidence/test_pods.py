@@ -10,13 +10,11 @@ from datetime import UTC, datetime
 import pytest
 from support import kube_objects as kube
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.pods import (
     accelerator_of,
     attempts_of,
     engine_container_index,
     is_suspicious,
-    parse_duration,
     pod_evidence,
     recognise_engine,
 )
@@ -453,15 +451,46 @@ def test_empty_object_gives_every_field():
     assert (found["name"], found["containers"], found["pod_phase"]) == (None, [], None)
 
 
+def test_of_the_networks_only_the_interfaces_are_kept():
+    status = [
+        {
+            "name": "cbr0",
+            "interface": "eth0",
+            "ips": ["10.1.2.3"],
+            "mac": "aa:bb:cc:dd:ee:ff",
+            "default": True,
+            "dns": {},
+        },
+        {"name": "roce", "interface": "net1", "device-info": {"type": "pci"}},
+        {"name": "without"},
+    ]
+    name = "k8s.v1.cni.cncf.io/network-status"
+    found = seen(metadata_annotations={name: json.dumps(status)})["annotations"]
+    assert json.loads(found[name]) == [{"interface": "eth0"}, {"interface": "net1"}]
+
+
+@pytest.mark.parametrize("text", ["", "eth0", "{}", "3", '["eth0"]', "[null]", "[{}]"])
+def test_what_is_no_list_of_networks_is_left_out(text):
+    assert seen(metadata_annotations={"k8s.v1.cni.cncf.io/network-status": text})["annotations"] == {}
+
+
+def test_the_hosts_network_is_known_from_the_api_only():
+    assert seen(hostNetwork=True)["host_network"] is True
+    assert seen()["host_network"] is False
+    assert pod_evidence({"spec": {"containers": [{"name": "vllm"}]}}, Redactor())["host_network"] is None
+
+
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("24h", 86400), ("90m", 5400), ("1d12h", 129600), ("3600", 3600), ("1.5 h", 5400), (30, 30)],
+    ("context", "expected"),
+    [
+        (None, []),
+        ({"capabilities": {"drop": ["ALL"]}}, []),
+        ({"capabilities": {"add": ["SYS_NICE", "CAP_IPC_LOCK", "SYS_NICE"]}}, ["IPC_LOCK", "SYS_NICE"]),
+        ({"privileged": True}, ["ALL"]),
+    ],
 )
-def test_durations(text, seconds):
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "soon", "24x", "h", "-3h"])
-def test_what_is_no_duration(text):
-    with pytest.raises(DocumentError, match="is no duration: give one such as 24h"):
-        parse_duration(text)
+def test_added_capabilities(context, expected):
+    (container,) = seen(containers=[box("vllm", "vllm/vllm-openai:v0.11.0", securityContext=context)])[
+        "containers"
+    ]
+    assert container["capabilities"] == expected
