@@ -52,6 +52,9 @@ _FILES_PER_RANK = 256
 _FEW_RANKS = 16
 _HIGH_UTILIZATION = 0.95
 _ONE_IN_TEN = re.compile(r"_1$")
+# Interfaces that are a card or what joins cards, and how many names a sentence holds.
+_CARD = re.compile(r"eth|en|ib|bond|net\d|hs|rdma")
+_SHOWN = 8
 
 _NO_NVLS = env_change("NCCL_NVLS_ENABLE", "set", "the other algorithms do not need it", "0")
 
@@ -121,7 +124,7 @@ def _cumem_off_on_rack(seen):
 def _cumem_host_forced(seen):
     if not seen.is_set("NCCL_CUMEM_HOST_ENABLE", "1"):
         return None
-    if in_range(seen.nccl, "2.24", "2.26.4"):
+    if in_range(seen.nccl, "2.24", "2.26.4") and not seen.may("SYS_NICE"):
         return f"NCCL_CUMEM_HOST_ENABLE=1 with NCCL {seen.reported['version']}, which doesn't test it first"
     driver = (seen.node.get("driver") or {}).get("cuda")
     if seen.no_p2p and driver and in_range(driver, None, "12.99"):
@@ -251,7 +254,7 @@ def _hca_exact(seen):
 
 def _hca_missing(seen):
     excluding, exact, names = _hca_names(seen.variables.get("NCCL_IB_HCA", ""))
-    nics = sorted(((seen.node.get("topology") or {}).get("nics") or {}).values())
+    nics = seen.node_hcas
     if excluding or not names or not nics:
         return None
     missing = [name for name in names if not any(n == name if exact else n.startswith(name) for n in nics)]
@@ -272,9 +275,10 @@ def _interface_missing(seen):
             for item in asked
             for have in _pod_interfaces(seen)
         ):
-            known = ", ".join(item for item in seen.interfaces or [] if item != "lo")
+            known = [item for item in seen.interfaces or [] if item != "lo"]
             if known:
-                return f"{name}={value}: the pod has {known}"
+                more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+                return f"{name}={value}: the pod has {', '.join(known[:_SHOWN])}{more}"
             if seen.said(_INTERFACE_EFFECT) and not seen.reported["interfaces"]:
                 return f"{name}={value}, and no such interface was found"
     return None
@@ -285,7 +289,8 @@ def _pod_interfaces(seen):
 
 
 def _set_interface(seen):
-    known = next((item for item in _pod_interfaces(seen) if item != "lo"), "eth0")
+    has = _pod_interfaces(seen)
+    known = next((item for item in [*seen.reported["interfaces"], *has] if _CARD.match(item)), "eth0")
     why = "the interface that the pods can reach each other on"
     names = [
         name
@@ -305,7 +310,7 @@ def _loopback(seen):
 
 def _memlock(seen):
     value, pid = seen.limit("memlock")
-    if not seen.uses_rdma or value in (None, "unlimited") or value >= _MEMLOCK_ENOUGH:
+    if not seen.uses_rdma or value in (None, "unlimited") or value >= _MEMLOCK_ENOUGH or seen.may("IPC_LOCK"):
         return None
     return f"memlock of process {pid}: {show_bytes(value)}"
 

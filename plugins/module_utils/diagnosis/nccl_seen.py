@@ -48,8 +48,41 @@ class NcclSeen(Checked):
         self.nccl = parse_version(self.reported["version"])
         self.variables = self._variables()
 
+    # -- what the node tells of this pod ----------------------------------------------------------------------------
+
+    @property
+    def _of_node(self):
+        return self.node.get("nccl") or {}
+
+    @property
+    def _of_processes(self):
+        """What this pod's GPU processes were told, an entry for those told the same."""
+        uid = self.pod.get("uid")
+        return [item for item in self._of_node.get("processes") or [] if uid and item.get("pod_uid") == uid]
+
+    @property
+    def _reader_uid(self):
+        """The pod that the node was read from, or None where that was no pod."""
+        return (self.node.get("reader") or {}).get("pod_uid")
+
+    @property
+    def _read_inside(self):
+        return bool(self._reader_uid) and self._reader_uid == self.pod.get("uid")
+
+    @property
+    def _told_on_node(self):
+        """``{NAME: text}`` that the processes of this pod agree on. What the reader itself would be told says something of the pod
+        it is in, and where nothing else is known and it is in no other pod."""
+        own = [item.get("variables") or {} for item in self._of_processes]
+        if own:
+            return {
+                name: value for name, value in own[0].items() if all(item.get(name) == value for item in own)
+            }
+        is_read_outside = not self._reader_uid and not self._of_node.get("processes")
+        return dict(self._of_node.get("variables") or {}) if is_read_outside or self._read_inside else {}
+
     def _variables(self):
-        found = dict((self.node.get("nccl") or {}).get("variables") or {})
+        found = self._told_on_node
         for item in self.container.get("env") or []:
             if str(item.get("name") or "").startswith("NCCL_") and item.get("value") is not None:
                 found[item["name"]] = item["value"]
@@ -229,9 +262,20 @@ class NcclSeen(Checked):
         lowest = min(known, key=lambda item: float("inf") if item[name] == "unlimited" else item[name])
         return lowest[name], lowest["pid"]
 
+    def may(self, capability):
+        """Whether the container was given a Linux capability (``IPC_LOCK``) beside the usual ones."""
+        given = self.container.get("capabilities") or []
+        return capability in given or "ALL" in given
+
     @property
     def interfaces(self):
         """Names of the pod's network interfaces, or None where they aren't known."""
+        seen = [name for item in self._of_processes for name in item.get("interfaces") or []]
+        on_host = self.pod.get("host_network") and not self._reader_uid
+        if not seen and (on_host or self._read_inside):
+            seen = self._of_node.get("interfaces") or []
+        if seen:
+            return list(dict.fromkeys(seen))
         status = (self.pod.get("annotations") or {}).get(_NETWORK_STATUS)
         try:
             listed = json.loads(status) if status else []
@@ -243,10 +287,15 @@ class NcclSeen(Checked):
         return ["eth0", "lo"] if self.pod.get("host_network") is False else None
 
     @property
-    def hcas(self):
-        """RDMA devices by the node's topology and by what NCCL used."""
+    def node_hcas(self):
+        """RDMA devices by the node's topology and its kernel."""
         nics = (self.node.get("topology") or {}).get("nics") or {}
-        return sorted({*nics.values(), *self.reported["hcas"]})
+        return sorted({*nics.values(), *(self._of_node.get("hcas") or [])})
+
+    @property
+    def hcas(self):
+        """The node's RDMA devices and those that NCCL used."""
+        return sorted({*self.node_hcas, *self.reported["hcas"]})
 
     @property
     def uses_rdma(self):

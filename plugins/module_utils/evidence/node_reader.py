@@ -519,7 +519,9 @@ class _NodeReader:
             "file": first["file"],
             "from": first["from"],
             "processes": processes,
-            "interfaces": self.machine.names("/sys/class/net"),
+            "interfaces": [
+                name for name in self.machine.names("/sys/class/net") if name != "bonding_masters"
+            ],
             "hcas": self.machine.names("/sys/class/infiniband"),
         }
 

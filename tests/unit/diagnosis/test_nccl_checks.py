@@ -103,6 +103,19 @@ def box(**more):
     )
 
 
+def told(*pods):
+    """A node whose GPU processes were told something. pods: ``(uid, variables, interfaces)``."""
+    return box(
+        nccl={
+            "variables": {},
+            "processes": [
+                {"pids": [number], "pod_uid": uid, "variables": variables, "interfaces": names}
+                for number, (uid, variables, names) in enumerate(pods, 100)
+            ],
+        }
+    )
+
+
 def limits(**values):
     return box(
         limits=[{"pid": 0, "memlock": 1, "nofile": 1, "stack": "unlimited"}, dict({"pid": 4711}, **values)],
@@ -258,6 +271,27 @@ CASES = [
         {"env": {"NCCL_SOCKET_IFNAME": "ens5"}},
     ),
     (
+        "interface_missing",
+        {"env": {"NCCL_SOCKET_IFNAME": "ens5"}, "node": told(("u1", {}, ["lo", "eth0", "net1"]), ("u2", {}, ["lo", "ens5"]))},
+        {"env": {"NCCL_SOCKET_IFNAME": "net"}, "node": told(("u1", {}, ["lo", "eth0", "net1"]), ("u2", {}, ["lo", "ens5"]))},
+    ),
+    (
+        "interface_missing",
+        {"env": {"NCCL_SOCKET_IFNAME": "ib0"}, "host_network": True, "node": box(nccl={"interfaces": ["docker0", "ens5", "lo"]})},
+        {"env": {"NCCL_SOCKET_IFNAME": "ens"}, "host_network": True, "node": box(nccl={"interfaces": ["docker0", "ens5", "lo"]})},
+    ),
+    (
+        "interface_missing",
+        {"env": {"NCCL_SOCKET_IFNAME": "ib0"}, "node": box(nccl={"interfaces": ["eth0", "lo"]}, reader={"pod_uid": "u1"})},
+        # Another pod's interfaces say nothing.
+        {"env": {"NCCL_SOCKET_IFNAME": "ib0"}, "node": box(nccl={"interfaces": ["eth0", "lo"]}, reader={"pod_uid": "u2"})},
+    ),
+    (
+        "hca_missing",
+        {"env": {"NCCL_IB_HCA": "mlx5_7"}, "node": box(topology={}, nccl={"hcas": ["mlx5_0"]})},
+        {"env": {"NCCL_IB_HCA": "mlx5_7"}, "node": box(topology={})},
+    ),
+    (
         "loopback",
         {"env": {"NCCL_SOCKET_IFNAME": "lo"}, "options": {"pipeline_parallel_size": 2}},
         {"env": {"NCCL_SOCKET_IFNAME": "lo"}},
@@ -377,6 +411,59 @@ def only(cause, found):
 def test_a_sound_engine_gives_nothing():
     assert nccl_checks.nccl_findings(*make(node=box(), log=[version("2.27.5")])) == []
     assert nccl_checks.nccl_findings(*make()) == []
+
+
+BOTH = {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (told(("u1", BOTH, []), ("u2", {"NCCL_IB_DISABLE": "1"}, [])), BOTH),
+        # What the ranks don't agree on isn't a setting of the pod.
+        (told(("u1", BOTH, []), ("u1", {"NCCL_DEBUG": "INFO"}, [])), {"NCCL_DEBUG": "INFO"}),
+        (told(("u2", BOTH, [])), {}),
+        (told((None, BOTH, [])), {}),
+        (box(nccl={"variables": BOTH, "processes": []}), BOTH),
+        (box(nccl={"variables": BOTH}, reader={"pod_uid": "u1"}), BOTH),
+        (box(nccl={"variables": BOTH}, reader={"pod_uid": "u2"}), {}),
+        (box(nccl=dict(told(("u2", {}, []))["nccl"], variables=BOTH), reader={"pod_uid": None}), {}),
+        (box(nccl=dict(told(("u2", {}, []))["nccl"], variables=BOTH), reader={"pod_uid": "u1"}), BOTH),
+    ],
+)
+def test_what_the_node_tells_of_this_pod(node, expected):
+    assert nccl_checks.NcclSeen(*make(node=node)).variables == expected
+
+
+def test_the_interface_to_set_is_one_of_the_pod():
+    node = told(("u1", {}, ["lo", "docker0", "net1"]))
+    found = nccl_checks.nccl_findings(*make(env={"NCCL_SOCKET_IFNAME": "ens5"}, node=node))
+    assert changes(only("nccl_not_memory", found))["NCCL_SOCKET_IFNAME"] == ("set", "net1")
+
+
+def test_of_many_interfaces_some_are_named():
+    node = box(nccl={"interfaces": [f"veth{number}" for number in range(100)]})
+    found = nccl_checks.nccl_findings(*make(env={"NCCL_SOCKET_IFNAME": "ens5"}, node=node, host_network=True))
+    assert "veth7 and 92 more" in only("nccl_not_memory", found)["evidence"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "arguments"),
+    [
+        ("memlock", "IPC_LOCK", {"node": limits(memlock=64 * 1024), "env": {"NCCL_IB_HCA": "mlx5_0"}}),
+        (
+            "cumem_host_forced",
+            "SYS_NICE",
+            {"env": {"NCCL_CUMEM_HOST_ENABLE": "1"}, "log": [version("2.26.2")]},
+        ),
+    ],
+)
+def test_a_capability_answers_a_row(name, capability, arguments):
+    pod, container, node = make(**arguments)
+    (row,) = (row for row in nccl_checks.ROWS if row.name == name)
+    assert row.test(nccl_checks.NcclSeen(pod, dict(container, capabilities=["NET_ADMIN"]), node))
+    for one in (capability, "ALL"):
+        assert not row.test(nccl_checks.NcclSeen(pod, dict(container, capabilities=[one]), node))
 
 
 def test_one_gpu_has_no_nccl():
