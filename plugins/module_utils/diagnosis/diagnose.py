@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .. import documents
 from ..documents import BUDGET_SCHEMA, CAUSES, EVIDENCE_SCHEMA, diagnosis, finding, require
+from ..evidence.node_joining import with_nodes
 from . import (
     around_pod,
     budgeted,
@@ -57,7 +58,7 @@ def diagnose(evidence, budget=None, nodes=None):
     Raises DocumentError when ``evidence`` is not an evidence document.
     """
     require(evidence, EVIDENCE_SCHEMA, "the diagnosis")
-    evidence = node_evidence.with_nodes(evidence, nodes)
+    evidence = with_nodes(evidence, nodes)
     if budget is not None:
         require(budget, BUDGET_SCHEMA, "the diagnosis' budget")
     entries = budgeted.by_attempt(budget)
@@ -86,7 +87,7 @@ def diagnose(evidence, budget=None, nodes=None):
         result["pods"] = [_of_a_manifest(item) for item in result["pods"]]
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
-    result["nodes"] = node_findings.node_diagnoses(evidence, node_evidence.names(evidence, nodes))
+    result["nodes"] = node_findings.node_diagnoses(evidence, node_evidence.names(evidence))
     result["unreadable"] = list(evidence.get("unreadable") or [])
     return result
 

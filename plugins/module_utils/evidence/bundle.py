@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from .. import documents
-from ..documents import EVIDENCE_SCHEMA, DocumentError, unreadable
+from ..documents import BUDGET_SCHEMA, DIAGNOSIS_SCHEMA, EVIDENCE_SCHEMA, DocumentError, unreadable
 from ..quantities import MIB
 from . import archives, assemble, joining, log_exports, log_streams, trees
 from .archives import LIMITS, Folder, Reader, Tar, Zip, read_errors, spool
@@ -29,6 +29,7 @@ from .groups import group_of
 from .joining import Log
 from .log_scan import LogScanner
 from .namespaces import namespace_evidence
+from .node_joining import with_nodes
 from .nodes import node_evidence
 from .pods import MALFORMED, engine_container_index, is_suspicious, pod_evidence
 from .redact import Redactor
@@ -55,6 +56,8 @@ _LOOKED_FOR = (
     "saved evidence, pods as YAML or JSON, kubectl describe text, vLLM logs, stern, Loki or Elasticsearch exports,"
     " a cluster-info dump, a must-gather or a support bundle"
 )
+# What the role diagnose saves beside the evidence: it is made of it anew.
+_MADE_OF_EVIDENCE = {BUDGET_SCHEMA: "a budget", DIAGNOSIS_SCHEMA: "a diagnosis"}
 # How many pods are in a sentence that says what was seen instead.
 _NAMED = 5
 
@@ -300,8 +303,13 @@ class _Bundle:
         return found
 
     def _one_document(self, document, name):
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if isinstance(schema, str) and schema.startswith("vllm_runbook.oom/"):
+        if isinstance(document, list) and document and all(map(_schema_of, document)):
+            return any([self._one_document(item, name) for item in document])
+        schema = _schema_of(document)
+        if schema in _MADE_OF_EVIDENCE and not self._given:
+            self._kinds.add(_MADE_OF_EVIDENCE[schema])
+            return True
+        if schema:
             self._saved.append(_saved(document, name))
             self._formats.add("evidence")
             return True
@@ -745,6 +753,12 @@ def _shows_vllm(log):
     return any(joining.shows_vllm(excerpt) for excerpt in log.excerpts)
 
 
+def _schema_of(document):
+    """The schema of a document of ours, or None."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    return schema if isinstance(schema, str) and schema.startswith("vllm_runbook.oom/") else None
+
+
 def _saved(document, name):
     """A saved evidence document, checked; DocumentError when it is another or an unknown one."""
     schema = document["schema"]
@@ -764,8 +778,16 @@ def _saved(document, name):
     return document
 
 
+def _is_of_a_node(document):
+    return (document.get("source") or {}).get("kind") == "node"
+
+
 def _merged(saved, more_unreadable):
-    """Several saved evidence documents as one; a single one stays as it is."""
+    """Several saved evidence documents as one; a single one stays as it is. What nodes said themselves goes to their nodes."""
+    of_nodes = [document for document in saved if _is_of_a_node(document)]
+    others = [document for document in saved if not _is_of_a_node(document)]
+    if of_nodes and others:
+        return with_nodes(_merged(others, more_unreadable), of_nodes)
     if len(saved) == 1:
         return dict(saved[0], unreadable=[*saved[0]["unreadable"], *more_unreadable])
     first = saved[0]

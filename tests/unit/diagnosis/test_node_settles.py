@@ -18,6 +18,7 @@ from node_samples import IDS, OTHER_UID, UID, document, gib, gpu, node, process,
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
 ACCURACY = ROOT / "tests" / "accuracy"
@@ -145,7 +146,11 @@ def test_a_rollout_without_numbers_gets_the_name_of_the_old_pod(reported):
 
 
 def killed_twice(*lines):
-    """A container of which both known runs ended with 137."""
+    """The diagnosis of a container of which both known runs ended with 137."""
+    return diagnose(evidence_of_two_kills(), nodes=[document(kernel_oom=list(lines))])["pods"][0]
+
+
+def evidence_of_two_kills():
     runs = (
         ("first", "2026-11-30T05:00:00Z", "2026-11-30T05:52:00Z"),
         ("second", "2026-11-30T06:00:00Z", DIED),
@@ -165,7 +170,7 @@ def killed_twice(*lines):
     pod = dict(pod_with(attempts, limits={"memory": "32Gi"}), uid=UID)
     evidence = documents.evidence("2026-11-30T07:00:00Z", "cluster", "test")
     evidence["pods"] = [pod]
-    return diagnose(evidence, nodes=[document(kernel_oom=list(lines))])["pods"][0]
+    return evidence
 
 
 def attempts_of(found, cause):
@@ -226,6 +231,21 @@ def test_what_the_cluster_says_of_a_node_stays():
     (shown,) = diagnose(evidence, nodes=[document(gpus=[gpu(0)])])["nodes"]
     assert [item["check"] for item in shown["findings"]] == ["gpus_missing"]
     assert "lists 1 GPUs, and the node's labels say 2" in shown["sentence"]
+
+
+def test_a_saved_folder_is_diagnosed_alike(tmp_path):
+    """The files are those of roles/diagnose/tasks/save.yml."""
+    evidence = evidence_of_two_kills()
+    silent = documents.evidence("2026-11-30T07:00:00Z", "node", "gpu-9")
+    silent.update(
+        nodes={"gpu-9": {}}, unreadable=[documents.unreadable("ansible", "node gpu-9", "no such host", "")]
+    )
+    nodes = [document(kernel_oom=kernel_lines()), silent]
+    first = diagnose(evidence, nodes=nodes)
+    for name, saved in (("evidence", evidence), ("nodes", nodes), ("diagnosis", first)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(saved, indent=4))
+    assert {item["name"] for item in first["nodes"]} >= {"gpu-9"}
+    assert diagnose(read_bundle(str(tmp_path))) == first
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import (
+    BUDGET_SCHEMA,
+    DIAGNOSIS_SCHEMA,
     EVIDENCE_SCHEMA,
     DocumentError,
     evidence,
+    node,
     unreadable,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import trees
@@ -383,6 +386,52 @@ def test_several_saved_documents_are_one(tmp_path):
     assert [item["name"] for item in whole["pods"]] == ["qwen-0", "llama-70b-6d8f9c7b54-x2v9k"]
     assert whole["counts"]["engines"] == 2
     assert whole["redactions"]["count"] == first["redactions"]["count"] + second["redactions"]["count"]
+
+
+def of_node(name, **fields):
+    found = evidence(NOW, "node", name)
+    found["nodes"] = {name: node(**fields)}
+    return found
+
+
+def test_what_nodes_said_goes_to_the_nodes_of_the_saved_evidence(tmp_path):
+    """The files are those of roles/diagnose/tasks/save.yml."""
+    saved = read(DATA / "must-gather")
+    name = saved["pods"][0]["node"] or "gpu-3"
+    saved["pods"][0]["node"] = name
+    saved["nodes"][name] = node(capacity={"nvidia.com/gpu": "8"})
+    silent = dict(
+        of_node("gpu-9"), nodes={"gpu-9": {}}, unreadable=[unreadable("ansible", "node gpu-9", "off", "")]
+    )
+    (tmp_path / "evidence.json").write_text(json.dumps(saved, indent=4))
+    (tmp_path / "nodes.json").write_text(
+        json.dumps([of_node(name, reader={"user": "root"}, memory={"total": 7}), silent], indent=4)
+    )
+    for file, schema in (("budget.json", BUDGET_SCHEMA), ("diagnosis.json", DIAGNOSIS_SCHEMA)):
+        (tmp_path / file).write_text(json.dumps({"schema": schema, "pods": [{"name": "x"}]}, indent=4))
+    (tmp_path / "report.md").write_text("# OOM\n\n    ERROR torch.OutOfMemoryError: CUDA out of memory.\n")
+    whole = read(tmp_path)
+    assert whole["pods"] == saved["pods"]
+    assert whole["source"] == saved["source"]
+    assert whole["unreadable"] == [*saved["unreadable"], *silent["unreadable"]]
+    joined = whole["nodes"][name]
+    assert (joined["capacity"], joined["memory"], joined["reader"]) == (
+        {"nvidia.com/gpu": "8"},
+        {"total": 7},
+        {"user": "root"},
+    )
+    assert whole["nodes"]["gpu-9"] == {"reader": {}}
+
+
+def test_saved_nodes_alone_are_evidence(tmp_path):
+    (tmp_path / "nodes.json").write_text(json.dumps([of_node("a"), of_node("b")]))
+    assert sorted(read(tmp_path / "nodes.json")["nodes"]) == ["a", "b"]
+
+
+def test_what_was_made_of_evidence_alone_is_nothing_to_diagnose(tmp_path):
+    (tmp_path / "diagnosis.json").write_text(json.dumps({"schema": DIAGNOSIS_SCHEMA}))
+    with pytest.raises(DocumentError, match=r"holds nothing that can be diagnosed \(it holds a diagnosis\)"):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
