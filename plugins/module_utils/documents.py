@@ -247,7 +247,8 @@ def log(readable=True, complete=None, reason=None):
     errors: ``line`` + ``frames`` (list of ``{file, line, function}``, outermost first) + ``context`` (lines before it
     that no other list holds);
     first_error: ``{line, time, process, text, context}`` of the earliest of ``errors``, which leaves its context to it,
-    or None; notes: lines that matter and are no errors;
+    or None; notes: lines that matter and are no errors, some with ``bytes``, a sum over the lines that
+    the note stands for;
     markers: ``line`` + ``phase`` (the start-up phase that the line begins or ends, see vllm-memory section 2);
     numbers: ``line`` + ``name`` (see NUMBERS), ``value``, ``unit``, ``rank``;
     arguments: version and argument lines; tail: the last lines, without those that another list or an error's frames
@@ -449,11 +450,16 @@ def node(**more):
     """One node of the evidence. gpu.unified: GPU and host share one memory (GB10, Jetson, APU).
 
     What only the node itself tells (``gpu_node_info``), sizes in bytes: driver: ``{version, cuda, error}``; gpus: as nvidia-smi has
-    them; processes: ``[{gpu, pid, name, type, used, gi, ci, cgroup, pod_uid, container_id, started_at, command}]``; topology:
-    ``{links, affinity, nics, nvlinks}``; kernel_oom: ``[{time, text}]``, lines of OOM reports; xids: ``[{time, code, bus_id, pid,
-    text}]``; nvrm: ``[{time, text}]``; cgroups: counters by container id; limits: ``[{pid, memlock, nofile, stack}]``, pid 0: the
-    reader; memory: ``{total, available, swap_total, swap_free, hugepages_total, hugepages_free, hugepage_size}``; shm: ``{size, used}``;
-    cpu: ``{count, numa, governor}``; services: ``{fabric_manager, persistenced, mps}``; nccl: ``{variables, file, from}``.
+    them; processes: ``[{gpu, pid, name, type, used, gi, ci, cgroup, pod_uid, container_id, started_at, command, alive, state, uid,
+    ns_pid}]`` (alive: whether /proc has it, None where it is hidden; state: one letter of proc(5); ns_pid: as its container sees it);
+    topology: ``{links, affinity, nics, nvlinks}``; kernel_oom: ``[{time, text}]``, lines of OOM reports; xids: ``[{time, code, bus_id,
+    pid, text, count}]``; nvrm: ``[{time, text, count}]``; cgroups: counters by container id; limits: ``[{pid, memlock, nofile,
+    stack}]``, pid 0: the reader; memory: ``{total, available, swap_total, swap_free, hugepages_total, hugepages_free,
+    hugepage_size}``; shm: ``{size, used}``; cpu: ``{count, numa, governor}``; services: ``{fabric_manager, persistenced, mps}``; nccl:
+    ``{variables, file, from, processes, interfaces, hcas}`` (processes: ``[{pids, pod_uid, variables, file, from, interfaces}]``, an
+    entry for those told the same; interfaces, hcas: names that the reader sees).
+
+    And, only where a node was to be read itself, reader: ``{user, uid, pid_namespace, pod_uid, container_id}``, empty where that failed.
     """
     return dict(
         {
@@ -495,7 +501,7 @@ def unreadable(source, object, reason, needs=None):
 
 
 def evidence(collected_at, source_kind, source_detail):
-    """An empty evidence document. source_kind: cluster, bundle or manifest."""
+    """An empty evidence document. source_kind: cluster, bundle, manifest, or node (what a node told of itself)."""
     return {
         "schema": EVIDENCE_SCHEMA,
         "collected_at": collected_at,

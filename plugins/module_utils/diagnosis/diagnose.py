@@ -134,6 +134,8 @@ def diagnose_pod(
     findings = _or_a_sidecar(_merge_around(_one_trigger(findings), around))
     if not any(item["role"] == "trigger" for item in findings):
         findings = unready.hang_findings(pod, collected_at)[:1] + findings
+    for item in [each for each in findings if each["role"] == "trigger"]:
+        findings += gpu_holders.beside_undetermined(pod, item, node, names)
     notes = []
     for container in pod.get("containers") or []:
         if container.get("engine"):

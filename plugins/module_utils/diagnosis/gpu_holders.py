@@ -17,7 +17,9 @@ from collections import namedtuple
 
 from ..documents import change, proof
 from ..quantities import GIB, parse_size, show_bytes
+from .advice_parts import STEP_GPU_NO_HELP
 from .causes import DEVICE_MEMORY
+from .pod_findings import engine_container, pod_finding
 from .times import seconds
 
 # What of a GPU can be ordered by itself: the card, or one MIG instance of it. gi: the instance's id, None for a card.
@@ -486,3 +488,34 @@ def advised(judged, holders, recommend):
     first = changes(holders)
     names = {item["name"] for item in first} | ({_STOP} if holders[0].kind == "gone" else set())
     return first + [item for item in recommend if item["name"] not in names]
+
+
+def beside_undetermined(pod, trigger, node, pods):
+    """Findings on who else has the GPU of a failure, ``trigger``, that nothing else explains: told, not blamed.
+
+    pods: ``{uid: "namespace/name"}`` of all pods that were seen.
+    """
+    engine = engine_container(pod)
+    if trigger["cause"] != "undetermined" or not engine or trigger["container"] not in (None, engine["name"]):
+        return []
+    runs = engine.get("attempts") or []
+    attempt = next((run for run in reversed(runs) if run.get("index") == trigger["attempt"]), None)
+    holders = Holders(pod, engine, attempt or (runs[-1] if runs else {}), node, pods)
+    found = holders.find()
+    if not found:
+        return []
+    words = f"{explained(found, pod.get('node'))} Nothing shows that this is why it failed."
+    return [
+        pod_finding(
+            pod,
+            engine,
+            "gpu_held_by_other",
+            "contributing",
+            "possible",
+            proofs(found, holders.name),
+            words,
+            attempt=trigger["attempt"],
+            runbook=STEP_GPU_NO_HELP,
+            recommend=changes(found),
+        )
+    ]

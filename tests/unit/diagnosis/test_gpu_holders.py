@@ -399,3 +399,49 @@ def test_the_numbers_of_the_samples_are_nvidias():
     assert empty["total"] == empty["reserved"] + empty["used"] + empty["free"]
     assert (H100 - RESERVED) // MIB == 81080
     assert node().get("gpus")[0]["total"] > 79 * GIB
+
+
+def beside_a_silent_death(*processes, text=None, **fields):
+    """What is said of other holders beside a failure without an explanation."""
+    pod = dict(
+        pod_with([run(0, texts=[text or "Engine core initialization failed. See root cause above."])]),
+        uid=UID,
+    )
+    evidence = documents.evidence("2026-11-30T07:00:00Z", "cluster", "test")
+    evidence["pods"] = [pod, other_pod()]
+    findings = diagnose(evidence, nodes=[document(processes=processes, **fields)])["pods"][0]["findings"]
+    return findings[0]["cause"], [item for item in findings if item["cause"] == "gpu_held_by_other"]
+
+
+def test_beside_what_stays_unexplained_the_other_tenant_is_told():
+    cause, (found,) = beside_a_silent_death(process(60, uid=OTHER_UID, container="other"))
+    assert cause == "undetermined"
+    assert (found["role"], found["confidence"], found["memory"], found["attempt"]) == (
+        "contributing",
+        "possible",
+        "gpu",
+        0,
+    )
+    assert "pod llm/neighbour-0 holds 60.00 GiB of GPU 0" in found["explanation"]
+    assert actions(found) == ["one_engine_per_gpu", "free_gpu"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"processes": []},
+        {"processes": [process(60, uid=UID, container="first")]},
+        {"processes": [process(0.4, uid=OTHER_UID, container="other")]},
+        {"processes": [process(60, uid=OTHER_UID, container="other", started_at="2026-11-30T06:59:00Z")]},
+        # It may be on the other GPU, ours on a free one.
+        {"processes": [process(60, uid=OTHER_UID, container="other")], "gpus": [gpu(0, gib(60)), gpu(1)]},
+        {
+            "processes": [process(60, uid=OTHER_UID, container="other")],
+            "text": "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        },
+    ],
+)
+def test_beside_what_stays_unexplained_nobody_is_told_without_need(arguments):
+    given = dict(arguments)
+    _cause, found = beside_a_silent_death(*given.pop("processes"), **given)
+    assert found == []
