@@ -31,6 +31,8 @@ options:
         C(kubectl cluster-info dump), must-gather or Troubleshoot.sh, a C(kubectl describe pod) text, stern's output, the
         logs of C(docker compose) or C(journalctl -o json), or an export of Loki or Elasticsearch. What it is
         is found out by looking at it.
+      - Of a directory that the role P(vllm_runbook.oom.diagnose#role) has saved, what the nodes said of themselves is taken
+        along. The budget and the diagnosis in it are left aside.
       - No cluster is contacted then, and the Python library C(kubernetes) is not needed.
     type: path
   manifest:
