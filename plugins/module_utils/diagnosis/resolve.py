@@ -254,7 +254,8 @@ def _others(facts, numbers):
     others, own = held_by_others(numbers), facts.holders.own_sizes()
     listed = [process["used"] for process in numbers.get("processes") or []]
     foreign = [used for used in listed if not alike(used, own)]
-    if not others or len(foreign) == len(listed):
+    # Where the list is one process, and it is ours, the others are those whom it lacks.
+    if not others or len(foreign) == len(listed) or len(listed) == 1:
         return others
     return min(others, sum(used for used in foreign if used >= GIB))
 

@@ -31,6 +31,8 @@ _OLD_RESERVED = re.compile(rf"{_SIZE} reserved in total by PyTorch")
 
 # A process smaller than this beside ours is a CUDA context, not a tenant.
 _CONTEXT_ONLY = GIB
+# Our process holds so much at most beside PyTorch's memory: context, NCCL, libraries.
+_OWN_BESIDE = int(1.5 * GIB)
 
 
 def _first_size(pattern, text):
@@ -98,10 +100,20 @@ def held_by_others(oom):
             processes.remove(able[0])
         elif len(processes) == 1:
             return None  # one process, smaller than what we hold: the clause can't be read that way
+        if not processes and able and able[0] <= held + _OWN_BESIDE:
+            own = able[
+                0
+            ]  # ours alone is listed; what else is in use is held by somebody whom NVML doesn't show here
+            return _beside_own(oom, own) or 0
         return sum(used for used in processes if used >= _CONTEXT_ONLY)
-    if own and oom.get("total") is not None and oom.get("free") is not None:
-        return max(0, oom["total"] - oom["free"] - own)
-    return None
+    return _beside_own(oom, own) if own else None
+
+
+def _beside_own(oom, own):
+    """Bytes of the card in use beside ``own``, or None where the text doesn't tell."""
+    if oom.get("total") is None or oom.get("free") is None:
+        return None
+    return max(0, oom["total"] - oom["free"] - own)
 
 
 def outside_allocator(oom):

@@ -108,3 +108,22 @@ def test_refusal_with_room():
     assert refused_with_room({"tried": 2 * MIB, "free": 11 * GIB})
     assert not refused_with_room({"tried": 2 * GIB, "free": 3 * GIB})
     assert not refused_with_room({"tried": 2 * MIB, "free": 60 * MIB})
+
+
+ALONE_IN_LIST = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which "
+    "566.00 MiB is free. Process {pid} has {used} GiB memory in use. Of the allocated memory 12.09 GiB is allocated by PyTorch, "
+    "and 20.00 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("used", "foreign_gib"),
+    [
+        ("12.62", 79.18 - 566 / 1024 - 12.62),
+        ("40.00", 0.0),  # far above what PyTorch holds: whose the rest is can't be told
+    ],
+)
+def test_one_listed_process_of_our_size_is_ours_and_the_rest_somebody_elses(used, foreign_gib):
+    text = ALONE_IN_LIST.format(pid=4711, used=used)
+    assert held_by_others(parse_oom(text)) / GIB == pytest.approx(foreign_gib, abs=0.02)
