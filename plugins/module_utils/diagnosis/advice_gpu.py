@@ -41,6 +41,7 @@ from .advice_parts import (
     number_of,
     rejected_expandable,
 )
+from .budgeted import missing
 from .torch_oom import held_by_others, outside_allocator
 
 # -- GPU: weights -----------------------------------------------------------------------------------------------------
@@ -408,12 +409,24 @@ def gpu_free_below_util(facts, judged):
 def gpu_held_by_other(facts, judged):
     numbers = judged.verdict.numbers or {}
     others = held_by_others(numbers) if numbers else None
+    short, fits = missing(facts.budget), "the model fits when the GPU is empty"
+    smaller = [
+        action("smaller_model", fits),
+        action("smaller_quantization", fits),
+        flag_change(MODEL_LEN, "decrease", fits),
+    ]
     explanation = (
         f"Other processes hold {show_bytes(others)} of the card's {show_bytes(numbers['total'])}; vLLM's own share was not what "
         "filled it."
         if others and numbers.get("total")
-        else "The GPU's memory was held by somebody else when the engine needed it; the same settings run on an empty GPU."
+        else "The GPU's memory was held by somebody else when the engine needed it"
+        + ("." if short else "; the same settings run on an empty GPU.")
     )
+    if short:
+        explanation += (
+            f" An empty GPU isn't enough: the memory budget then leaves {show_bytes(facts.budget['available_kv'])} for the KV cache, "
+            f"{show_bytes(short)} too little."
+        )
     return Advice(
         explanation,
         STEP_GPU_NO_HELP,
@@ -431,9 +444,7 @@ def gpu_held_by_other(facts, judged):
             k8s_change("strategy", "set", "the old pod then ends before the new one starts", "Recreate"),
         ],
         [
-            action("smaller_model", "the model fits when the GPU is empty"),
-            action("smaller_quantization", "the model fits when the GPU is empty"),
-            flag_change(MODEL_LEN, "decrease", "the model fits when the GPU is empty"),
+            *([] if short else smaller),
             flag_change(UTILIZATION, "decrease", "it treats somebody else's memory as a permanent shortage"),
             *rejected_expandable(facts, judged),
         ],

@@ -49,6 +49,18 @@ def shown(entry):
     return {name: value for name, value in entry.items() if name not in _LEFT_OUT}
 
 
+def missing(entry):
+    """Bytes that the budget lacks on a card that nobody else uses, beyond the model's error; 0 where it fits or none tells."""
+    if (
+        not entry
+        or entry.get("fits") is not False
+        or entry.get("available_kv") is None
+        or not _certain(entry)
+    ):
+        return 0
+    return max(0, ((entry.get("kv") or {}).get("need_bytes") or 0) - entry["available_kv"])
+
+
 def recomputed(entry, cause, recommend, rejected):
     """``(recommend, rejected)`` after each change was looked up in the budget.
 

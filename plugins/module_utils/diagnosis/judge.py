@@ -14,6 +14,7 @@ from collections import namedtuple
 
 from ..documents import proof
 from ..quantities import show_bytes
+from .budgeted import missing
 from .causes import DEVICE_MEMORY
 from .resolve import Verdict, host_cause, interrupted_start, nccl_reason, resolve, verdict
 
@@ -43,6 +44,7 @@ def judge(facts):
     trigger = _trigger(facts, roots)
     if trigger is None:
         return []
+    trigger = trigger._replace(verdict=_beside_budget(facts, trigger.verdict))
     judged = [trigger, *_cascade(facts, roots, trigger)]
     if trigger.verdict.cause in DEVICE_MEMORY and _ended_by_sigterm(facts):
         hidden = verdict(
@@ -61,6 +63,13 @@ def judge(facts):
             *judged[1:],
         ]
     return judged
+
+
+def _beside_budget(facts, found):
+    """Who else holds the GPU is no certain cause of a start that the budget doesn't fit on an empty one either."""
+    if found.cause == "gpu_held_by_other" and found.confidence == "certain" and missing(facts.budget):
+        return found._replace(confidence="likely")
+    return found
 
 
 def _cause_words(cause):

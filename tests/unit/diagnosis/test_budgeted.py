@@ -152,3 +152,37 @@ def test_weights_over_more_ranks_are_proved_by_the_budget():
     (found,), _rejected = recomputed(menu, "gpu_weights_oom", changes, [])
     assert (found["value"], found["proof"]) == (2, "budget")
     assert "3.50 GiB for the KV cache, 1.75 requests of full length" in found["why"]
+
+
+HELD = oom_text(
+    total=79.18, free=0.1, allocated=12.1, reserved=0.1, processes=[(4711, 12.62), (4712, 66.0)]
+)  # fmt: skip
+
+
+def held(mine=None):
+    """The trigger of a start beside a tenant of 66 GiB."""
+    document_ = document(mine) if mine else None
+    (pod,) = diagnose(failed([HELD], phase="load"), document_)["pods"]
+    return next(item for item in pod["findings"] if item["role"] == "trigger")
+
+
+def test_beside_a_holder_a_model_that_does_not_fit_alone_is_not_said_to_fit():
+    found = held(entry(available=-60.0, need=2.0))
+    assert (found["cause"], found["confidence"]) == ("gpu_held_by_other", "likely")
+    assert "-60.00 GiB for the KV cache, 62.00 GiB too little" in found["explanation"]
+    assert not {"smaller_model", "smaller_quantization", LENGTH} & {
+        item["name"] for item in found["rejected"]
+    }
+
+
+@pytest.mark.parametrize("mine", [None, entry(available=20.0), entry(available=9.0, error=2.0)])
+def test_beside_a_holder_a_model_that_fits_alone_needs_no_change(mine):
+    found = held(mine)
+    assert (found["cause"], found["confidence"]) == ("gpu_held_by_other", "certain")
+    assert "smaller_model" in {item["name"] for item in found["rejected"]}
+
+
+def test_one_listed_process_that_is_ours_leaves_the_rest_to_somebody_else():
+    text = oom_text(total=79.18, free=0.55, allocated=12.09, reserved=0.02, processes=[(4711, 12.62)])
+    (pod,) = diagnose(failed([text], phase="load"))["pods"]
+    assert pod["findings"][0]["cause"] == "gpu_held_by_other"
