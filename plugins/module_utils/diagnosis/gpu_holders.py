@@ -24,7 +24,8 @@ from .times import seconds
 
 # What of a GPU can be ordered by itself: the card, or one MIG instance of it. gi: the instance's id, None for a card.
 Device = namedtuple("Device", "label uuids gi ci total reserved used free")
-# kind: pod, container, previous, outside, unknown, ended, unlisted, gone or share (a used-up MPS share); name: who, in words; bytes:
+# kind: pod, container, previous, outside, unknown, ended, unlisted, gone, later (came after the failure) or share (a used-up MPS share);
+# name: who, in words; bytes:
 # what they hold; pid: None where there is no process; tied: whether the size is the one that the log shows; sentence: all of it for a
 # reader.
 Holder = namedtuple("Holder", "kind name bytes pid since tied sentence")
@@ -151,10 +152,11 @@ class Holders:
         uid, container_id = process.get("pod_uid"), process.get("container_id")
         ids = {run.get("container_id") for run in self.runs} - {None}
         mine = bool(uid and uid == self.pod.get("uid"))
+        late = self._came_after(process, 0)
         if container_id and container_id in ids:
             newest = next(run for run in reversed(self.runs) if run.get("container_id"))
             own = container_id in (newest["container_id"], self.attempt.get("container_id"))
-            return "own" if own else "previous"
+            return "own" if own or late else "previous"
         if mine:
             others = {
                 run.get("container_id")
@@ -164,7 +166,7 @@ class Holders:
             }
             if container_id and container_id in others:
                 return "container"
-            return "previous" if container_id and ids else "own"
+            return "previous" if container_id and ids and not late else "own"
         if uid:
             return "pod"
         if container_id or process.get("cgroup"):
@@ -180,9 +182,15 @@ class Holders:
             for item in self.node.get("processes") or []
         )
 
-    def _was_there(self, process):
+    def _came_after(self, process, slack):
+        """Whether a process started more than ``slack`` seconds after the attempt's end; not where a time is missing."""
         started = seconds(process.get("started_at"))
-        return started is None or self.ended is None or started <= self.ended + _SLACK
+        return started is not None and self.ended is not None and started > self.ended + slack
+
+    def _was_there(self, process):
+        # Our own next run comes right after the last one: the pod's own processes have no slack.
+        mine = process.get("pod_uid") and process["pod_uid"] == self.pod.get("uid")
+        return not self._came_after(process, 0 if mine else _SLACK)
 
     def own_sizes(self):
         """Bytes that the pod's own processes hold now, one entry a process."""
@@ -257,21 +265,35 @@ class Holders:
             return self._gone(held, [device])
         if held is not None and apart[device] <= max(_OWN_CONTEXT, 0.15 * held):
             found = [item._replace(tied=True) for item in found]
+        elif held is not None and sum(item.bytes for item in found) > held:
+            grown = f"; when it failed only {show_bytes(int(held))} were in others' hands, so this has grown since"
+            found[0] = found[0]._replace(sentence=found[0].sentence + grown)
         return found
 
-    def _on(self, device, sizes):
-        """The tenants of one device, largest first: what each owner holds there, and what nobody is listed for."""
+    def _on(self, device, sizes, later=False):
+        """The tenants of one device, largest first: what each owner holds there, and what nobody is listed for.
+
+        later: of those that came after the failure instead, as holders of the kind ``later``.
+        """
         sums: dict[tuple, list] = {}
         for process in processes_on(self.node, device):
             kind = self.kind_of(process)
-            if kind == "own" or not process.get("used") or not self._was_there(process):
+            if kind == "own" or not process.get("used") or self._was_there(process) is later:
                 continue
             owner = (
                 process.get("pod_uid") if kind == "pod" else process.get("container_id") or process.get("pid")
             )
             sums.setdefault((kind, owner), []).append(process)
         found = [self._holder(kind, group, device, sizes) for (kind, _owner), group in sums.items()]
-        lost = without_process(self.node, device)
+        if later:
+            found = [
+                item._replace(
+                    kind="later",
+                    sentence=f"{item.sentence}, after the failure: the next start will find it there",
+                )
+                for item in found
+            ]
+        lost = None if later else without_process(self.node, device)
         if lost and lost >= TENANT and not self._unseen_own(device):
             text = (
                 f"{show_bytes(lost)} of {device.label} are in use, and no process is listed for them: a process that has ended "
@@ -330,7 +352,10 @@ class Holders:
             return []
         where = among[0].label if len(among) == 1 else "a GPU of this node"
         text = f"whoever held {show_bytes(int(held))} of {where} had released it when the node was looked at"
-        return [Holder("gone", "nobody any more", int(held), None, None, False, text)]
+        gone = Holder("gone", "nobody any more", int(held), None, None, False, text)
+        come = [self._on(device, (), later=True) for device in among]
+        # Another GPU without a newcomer may be the one that the next start gets.
+        return [*(come[0] if all(come) else []), gone]
 
     def _is_free(self, device):
         """Whether a device is in nobody's hands now but those of our newest run, and of what came after the failure."""
@@ -410,29 +435,61 @@ _CHANGES = {
         (_STOP, "its parent must reap it: restart the container or service that started it; {size} are held"),
         ("reset_gpu", "memory that stays in use when no process has the device open is released by a reset only"),
     ),
+    "later": (
+        (_STOP, "it came after the failure and holds {size}, which the next start will miss"),
+        ("one_engine_per_gpu", "{name} uses the same GPU now"),
+    ),
     "share": (("size_for_slice", "an MPS client may have no more than its share, however much of the card is free"),),
     "gone": (("wait_for_gpu", "the memory was released later: the previous holder was still ending"),),
 }  # fmt: skip
 
 
+# So many holders are named in one change.
+_NAMED = 3
+
+
 def changes(holders):
-    """The changes that fit the largest of the holders."""
-    first = holders[0]
-    return [
+    """The changes that fit the largest of the holders, and the stop of all of them."""
+    first, several = holders[0], _together(holders)
+    found = [
         change(
             "action",
             name,
             "set",
-            value=_whom(first) if name == _STOP else None,
-            why=words.format(name=first.name, size=show_bytes(first.bytes)),
+            value=(_all_of(holders) if several else _whom(first)) if name == _STOP else None,
+            why=words.format(name=first.name, size=show_bytes(first.bytes))
+            + (f"; stopping one alone may not be enough: {several}" if several and name == _STOP else ""),
         )
         for name, words in _CHANGES[first.kind]
     ]
+    if several and not any(item["name"] == _STOP for item in found):
+        found.append(change("action", _STOP, "set", value=_all_of(holders[1:]), why=several))
+    return found
+
+
+def _present(holders):
+    return [item for item in holders if item.kind not in ("gone", "share")]
+
+
+def _together(holders):
+    """What several holders have, each and in all, or None where there is only one."""
+    present = _present(holders)
+    if len(present) < 2:
+        return None
+    each = ", ".join(f"{item.name} {show_bytes(item.bytes)}" for item in present[:_NAMED])
+    more = f", {len(present) - _NAMED} more" if len(present) > _NAMED else ""
+    return f"{each}{more}: together {show_bytes(sum(item.bytes for item in present))}"
+
+
+def _all_of(holders):
+    return "; ".join(filter(None, map(_whom, _present(holders)[:_NAMED]))) or None
 
 
 def _whom(holder):
-    if holder.pid is None or holder.kind == "pod":
-        return holder.name if holder.kind == "pod" else None
+    if holder.pid is None:
+        return None
+    if holder.name.startswith(("pod ", "a pod ")):
+        return holder.name
     return f"{holder.name}, process {holder.pid} of the node"
 
 
@@ -443,8 +500,11 @@ def proofs(holders, where):
 
 def explained(holders, node):
     """What the node shows, in one sentence."""
-    said = "; ".join(item.sentence for item in holders[:3])
-    more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
+    said = "; ".join(item.sentence for item in holders[:_NAMED])
+    more = f"; and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
+    present = _present(holders)
+    if len(present) > 1:
+        more += f"; together they hold {show_bytes(sum(item.bytes for item in present))}"
     if holders[0].kind == "share":
         return f"{said[0].upper()}{said[1:]}."
     return f"Node {node} shows who else has the GPU: {said}{more}."
@@ -476,7 +536,7 @@ def of_finding(facts, judged):
     found = facts.holders.find(total, held, [item["used"] for item in numbers.get("processes") or []])
     if cause in _ABOUT_OTHERS:
         return found
-    beside = [item for item in found if item.kind != "gone"]
+    beside = [item for item in found if item.kind not in ("gone", "later")]
     # More than was beside ours in that moment came later, or is on another card.
     return beside if held is not None and sum(item.bytes for item in beside) <= held + _OWN_CONTEXT else []
 

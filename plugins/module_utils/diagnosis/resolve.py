@@ -266,7 +266,7 @@ def _by_node(facts, phase, numbers, memory):
     total, known = numbers.get("total"), [numbers.get(name) for name in ("total", "free", "allocated")]
     room = None if None in known else max(0, known[0] - known[1] - known[2] - (numbers.get("reserved") or 0))
     found = facts.holders.find(total, room, [item["used"] for item in numbers.get("processes") or []])
-    taken = sum(item.bytes for item in found if item.kind != "gone")
+    taken = sum(item.bytes for item in found if item.kind not in ("gone", "later"))
     card = total or facts.gpu_total or facts.holders.largest
     if not taken or not card or taken <= card * _share_of_others(facts, phase):
         return None

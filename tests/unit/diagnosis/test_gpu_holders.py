@@ -179,10 +179,74 @@ def test_a_monitor_that_takes_much_is_named_as_what_it_is():
     assert "a monitor (process 4711 (nv-hostengine)) holds 11.00 GiB" in found["explanation"]
 
 
-def test_what_started_after_the_failure_did_not_hold_it():
+def test_what_started_after_the_failure_did_not_hold_it_but_will_fail_the_next_start():
     late = process(60, uid=OTHER_UID, container="other", started_at="2026-11-30T06:58:00Z")
     found = judged(crashing(FREE_TEXT.format(free="18.1")), late, others=[other_pod()])
-    assert "neighbour" not in found["explanation"]
+    assert (
+        "since 2026-11-30T06:58:00Z, after the failure: the next start will find it there"
+        in (found["explanation"])
+    )
+    assert "whoever held 61.09 GiB of GPU 0 had released it" in found["explanation"]
+    assert actions(found)[:2] == ["free_gpu", "one_engine_per_gpu"]
+    assert found["recommend"][0]["value"] == "pod llm/neighbour-0"
+
+
+def test_a_plain_oom_is_not_blamed_on_who_came_later():
+    late = process(63, uid=OTHER_UID, container="other", started_at="2026-11-30T06:58:00Z")
+    text = oom_text(tried=0.2, total=79.19, free=0.05, allocated=14, reserved=0.2)
+    found = judged(crashing(text, phase="load"), late, others=[other_pod()])
+    assert (found["cause"], from_node(found)) == ("gpu_weights_oom", [])
+
+
+def test_of_several_holders_all_are_to_be_stopped():
+    found = judged(
+        crashing(FREE_TEXT.format(free="9.0")),
+        process(40, uid=OTHER_UID, container="other"),
+        outside(30),
+        others=[other_pod()],
+    )
+    stop = next(item for item in found["recommend"] if item["name"] == "free_gpu")
+    assert stop["value"] == "pod llm/neighbour-0; a process outside of Kubernetes, process 999 of the node"
+    assert (
+        "pod llm/neighbour-0 40.00 GiB, a process outside of Kubernetes 30.00 GiB: together 70.00 GiB"
+        in stop["why"]
+    )
+    assert "together they hold 70.00 GiB" in found["explanation"]
+
+
+def test_no_more_than_three_holders_are_named():
+    held = [outside(15 + number, pid=100 + number) for number in range(5)]
+    found = judged(crashing(FREE_TEXT.format(free="1.0")), *held)
+    stop = next(item for item in found["recommend"] if item["name"] == "free_gpu")
+    assert [f"process {pid} of" in stop["value"] for pid in (104, 103, 102, 101)] == [True, True, True, False]
+    assert "2 more: together 85.00 GiB" in stop["why"]
+
+
+def test_beside_an_earlier_run_the_other_holder_is_to_be_stopped_too():
+    pod = crashing(FREE_TEXT.format(free="5.0"))
+    held = [process(50, uid=UID, container="docker"), process(23, uid=OTHER_UID, container="other")]
+    found = judged(pod, *held, others=[other_pod()])
+    assert actions(found)[:3] == ["recreate_pod", "wait_for_gpu", "free_gpu"]
+    stop = next(item for item in found["recommend"] if item["name"] == "free_gpu")
+    assert stop["value"] == "pod llm/neighbour-0"
+
+
+@pytest.mark.parametrize(("free", "grown"), [("42.59", True), ("10.0", False)])
+def test_a_holder_with_far_more_than_the_log_shows_has_grown(free, grown):
+    tenant = process(69.5, uid=OTHER_UID, container="other")
+    found = judged(crashing(FREE_TEXT.format(free=free)), tenant, others=[other_pod()])
+    said = "when it failed only 36.60 GiB were in others' hands, so this has grown since"
+    assert (said in found["explanation"]) is grown
+
+
+@pytest.mark.parametrize(
+    ("started_at", "earlier"), [("2026-11-30T06:50:20Z", True), ("2026-11-30T06:52:05Z", False)]
+)
+def test_our_own_next_run_is_not_an_earlier_one(started_at, earlier):
+    # The process is of a container that the API's state at the time of reading doesn't have yet.
+    mine = process(73, uid=UID, container="docker", started_at=started_at)
+    found = judged(crashing(FREE_TEXT.format(free="5.0")), mine)
+    assert ("an earlier run of container vllm" in found["explanation"]) is earlier
 
 
 # -- our own process ------------------------------------------------------------------------------------------------------
