@@ -294,7 +294,7 @@ class _NodeReader:
         started = proc_files.started_at(self.machine.read_or_none(folder + "stat"), self._booted, _TICKS)
         process["started_at"] = _stamp(started)
         arguments = proc_files.arguments_of(self.machine.read_or_none(folder + "cmdline"))
-        process["command"] = " ".join(self.redactor.arguments(arguments))[:_COMMAND] or None
+        process["command"] = " ".join(self.redactor.command_line(arguments))[:_COMMAND] or None
         process.update({"state": facts["state"], "uid": facts["uid"], "ns_pid": facts["ns_pid"]})
         process["name"] = process["name"] or facts["name"]
 

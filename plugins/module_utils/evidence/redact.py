@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from ..engine import flags
 from ..secret_names import is_secret_name
 
 MASK = "***"
+LEFT_OUT = "…"
 
 _CONSTANTS = frozenset(("none", "true", "false", "null", "nil", "", "''", '""', "[]", "{}", MASK))
 _REFERENCE = re.compile(r"\$\(\w+\)|\$\{\w+\}|\$\w+|<[^<>]*>|valueFrom\b.*")
@@ -105,6 +107,19 @@ _USER_DATA = re.compile(
 _NUMBERS_STAY = frozenset(("image", "video", "audio"))  # {'image': {'count': 2}}: a limit, not a picture
 _CLOSERS = {"[": "]", "{": "}", "(": ")"}
 
+# Command lines of processes: options of which the value is a number or one of these names is no secret and no user's text.
+_NUMBER_KINDS = frozenset(("int", "float", "count", "length", "ints", "level", "bool"))
+_SHOWN_OPTIONS = frozenset((
+    "model", "served_model_name", "tokenizer", "revision", "dtype", "quantization", "kv_cache_dtype", "load_format", "device", "task",
+    "runner", "convert", "distributed_executor_backend", "attention_backend", "data_parallel_backend", "kv_offloading_backend",
+))  # fmt: skip
+_LONG_FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,60}")
+_SHOWN_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]{0,127}|/[A-Za-z0-9_./-]{1,127}")
+_PYTHON = re.compile(r"python[0-9.]*")
+_SCRIPT = re.compile(r"(?:[\w./-]*/)?(?P<name>[\w-]{1,60}\.py)|/(?:[\w.-]+/)*bin/(?P<program>[\w.-]{1,60})")
+_MODULE = re.compile(r"[A-Za-z_][\w.]{0,120}")
+_SUBCOMMANDS = frozenset(("serve", "bench", "chat", "complete", "run-batch"))  # of the program vllm
+
 
 class Redactor:
     """Replaces secrets and users' data by ``***`` and counts what it replaced, by kind."""
@@ -143,6 +158,58 @@ class Redactor:
                 kept.append(self.text(argument))
                 given = True
         return kept
+
+    def command_line(self, arguments):
+        """What a running process may be shown by (list of str -> list of str): any program's, so nothing unknown is let through.
+
+        Kept are the names of the program (of Python's script or module too), vLLM's subcommand, the names of options, and values
+        that are numbers or names by vLLM's table of options. ``…`` stands for the rest: words that hold prompts and passwords.
+        """
+        if not arguments:
+            return []
+        title = arguments[0].split()  # a process that has set a title has it in one piece
+        program = (title[0] if title else "").rpartition("/")[2]
+        kept = [self.text(program[:60]) or LEFT_OUT, *([LEFT_OUT] if len(title) > 1 else [])]
+        rest = arguments[1:]
+        if _PYTHON.fullmatch(program):
+            program, shown, rest = _python_program(rest)
+            kept += shown
+        if program == "vllm" and rest[:1] and rest[0] in _SUBCOMMANDS:
+            kept.append(rest[0])
+            rest = rest[1:]
+        option = None
+        for argument in rest:
+            shown = self._shown_value(option, argument) if option else None
+            option = None
+            if shown is None:
+                shown, option = self._shown_flag(argument)
+            if shown != LEFT_OUT or kept[-1] != LEFT_OUT:
+                kept.append(shown)
+        return kept
+
+    def _shown_flag(self, argument):
+        """``(text, option whose value comes next or None)``."""
+        name, equals, value = argument.partition("=")
+        option = flags.find_option(name)
+        if option is None and not name.startswith("--") and re.match(r"-[A-Za-z]", name):
+            # -pSECRET: the letter is the option.
+            return name[:2] + (LEFT_OUT if len(argument) > 2 else ""), None
+        if option is None and not _LONG_FLAG.fullmatch(name):
+            return LEFT_OUT, None
+        name = self.text(name)
+        if not equals:
+            return name, option
+        return f"{name}={self._shown_value(option, value) or LEFT_OUT}", None
+
+    def _shown_value(self, option, text):
+        """A value that says nothing but a number or a name, or None."""
+        if option is None or option.secret:
+            return None
+        if option.kind in _NUMBER_KINDS and len(text) <= 40:
+            value = flags.read_value(option.kind, text)
+            return None if value is None or isinstance(value, dict) else text
+        shown = option.name in _SHOWN_OPTIONS and _SHOWN_VALUE.fullmatch(text)
+        return self.text(text) if shown else None
 
     def text(self, text):
         """``text`` (a log line, a message, a command line, a document's value) without secrets and users' data."""
@@ -302,6 +369,21 @@ _SECRET_STEMS = (
     "cookie",
     "pat",
 )
+
+
+def _python_program(arguments):
+    """``(program, [what is shown of it], the arguments behind it)`` of Python's arguments."""
+    at = 0
+    while at < len(arguments) and re.fullmatch(r"-[BEIOSbdiqsuvx]+", arguments[at]):
+        at += 1
+    first, second = (arguments[at : at + 2] + ["", ""])[:2]
+    if first == "-m" and _MODULE.fullmatch(second):
+        return second, ["-m", second], arguments[at + 2 :]
+    script = _SCRIPT.fullmatch(first)
+    if script:
+        name = script.group("name") or script.group("program")
+        return name, [name], arguments[at + 1 :]
+    return "", [], arguments
 
 
 def _is_plain(value):

@@ -161,8 +161,7 @@ def test_a_secret_in_a_command_line(node):
         + "x" * 999,
     )
     _document, seen = node.read()
-    assert seen["processes"][0]["command"].startswith("vllm serve --api-key *** --hf-token=*** xxx")
-    assert len(seen["processes"][0]["command"]) == 200
+    assert seen["processes"][0]["command"] == "vllm serve --api-key … --hf-token=… …"
 
 
 def test_version_1_counts_each_controller_in_its_own_tree(node):

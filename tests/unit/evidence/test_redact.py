@@ -270,3 +270,34 @@ def test_redaction_is_stable(text):
 def test_hostile_lines_take_no_time(text):
     """Quadratic patterns would take minutes here; the run's time-out is the check."""
     assert len(Redactor().text(text)) <= len(text) + 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["VLLM::EngineCore"], "VLLM::EngineCore"),
+        (["nginx: worker for bob"], "nginx: …"),
+        (["/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen2.5-7B", "--tensor-parallel-size=2",
+          "--max-model-len", "32k", "--seed", "-1", "--api-key", "a", "b", "--served-model-name", "qwen"],
+         "python3 -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-7B --tensor-parallel-size=2"
+         " --max-model-len 32k --seed -1 --api-key … --served-model-name qwen"),
+        (["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "Qwen/Qwen3-8B", "-tp", "8", "--enforce-eager"],
+         "python3 vllm serve … -tp 8 --enforce-eager"),
+        (["python", "-u", "chat.py", "--prompt", "my diagnosis is", "--prompt=my diagnosis"],
+         "python chat.py --prompt … --prompt=…"),
+        (["python", "-c", "print('hunter2')"], "python -c …"),
+        (["curl", "-u", "bob:hunter2", "-k", "hunter2", "--data=hunter2"], "curl -u … -k … --data=…"),
+        (["mysql", "-phunter2", "-p=hunter2", "hunter2"], "mysql -p… -p… …"),
+        (["vllm", "serve", "--chat-template", "{{ messages }}", "--max-num-seqs", "hunter2", "--password", "12345678"],
+         "vllm serve --chat-template … --max-num-seqs … --password …"),
+        (["vllm", "serve", "--model", "s3://bucket/x?token=hunter2", "--model", "what is my diagnosis"], "vllm serve --model … --model …"),
+        (["vllm", "serve", "--compilation-config", '{"a": "hunter2"}', "--tell me my diagnosis"], "vllm serve --compilation-config …"),
+        (["sh", "-c", "exec vllm serve --api-key hunter2"], "sh -c …"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_of_a_process_only_names_and_numbers_are_shown(arguments, shown):
+    text = " ".join(Redactor().command_line(arguments))
+    assert text == shown
+    assert "hunter2" not in text
+    assert "diagnosis" not in text
