@@ -200,6 +200,7 @@ class _NodeReader:
         self.node.update({field: found[field] for field in ("driver", "gpus", "processes")})
         version = proc_files.driver_version(self.machine.read_or_none("/proc/driver/nvidia/version"))
         self.node["driver"]["version"] = self.node["driver"]["version"] or version
+        self.node["driver"]["error"] = self.redactor.text(self.node["driver"]["error"])
         if found["failure"] and command.problem != "hangs":
             self._miss("gpus", found["failure"]["error"])
         if found["partial"]:
@@ -272,13 +273,23 @@ class _NodeReader:
                 "hostPID: true in the pod, or a run on the node itself",
             )
             return
-        hidden = os.geteuid() != 0 and proc_files.hides_processes(self._mounts)
+        hidden = not self._sees_all_processes()
         for process in held:
             self._place(process, hidden)
-        if held and hidden:
+        if any(process["alive"] is None for process in held):
             self._miss(
-                "processes", "/proc is mounted with hidepid", "root, or the group that the mount's gid names"
+                "processes",
+                "/proc is mounted with hidepid"
+                if self._mounts
+                else "/proc doesn't show whether it hides processes",
+                "root, or the group that the mount's gid names",
             )
+
+    def _sees_all_processes(self):
+        """Whether a process that /proc doesn't show is dead. Process 1 is another user's: seen, hidepid holds back nothing."""
+        if os.geteuid() == 0 or proc_files.hides_processes(self._mounts) is False:
+            return True
+        return self.machine.read_or_none("/proc/1/status") is not None
 
     def _place(self, process, hidden):
         folder = f"/proc/{process['pid']}/"

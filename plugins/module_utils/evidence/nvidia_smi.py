@@ -23,6 +23,7 @@ _MAX_DEPTH = 32
 _MAX_GPUS = 256
 _MAX_PROCESSES = 4096
 _MAX_NAME = 120
+_MAX_QUOTED = 200
 _CHUNK = 1 << 16
 
 # Fields of --query-gpu, the widest set first: an unknown one fails the whole query (facts 8.2), so drivers get older downwards.
@@ -200,6 +201,7 @@ _FAILURE_CODES = {
     124: "timed out",
     127: "nvidia-smi: command not found",
 }
+_QUOTED_FAILURE = re.compile(r"nvidia-smi ended with exit code -?\d{1,3}: [^\n]{1,200}")
 
 _BUS_ID = r"[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 _LOST = re.compile(
@@ -223,7 +225,7 @@ def gpu(**more):
     profile, total, used, free}]}``; pending (of mig and ecc): the mode that the next reset brings; virtualization: VGPU
     (a guest's share), Pass-Through, Host VGPU, ...; ecc.uncorrected: errors since the last reset; throttle: what holds the
     clocks down, idleness apart; recovery: what the driver wants done (Reset, Reboot, Drain P2P, Drain and Reset);
-    lost: named by nvidia-smi, but not to be reached; error: its text where values can't be had; make: cuda or rocm.
+    lost: counted or named by nvidia-smi, but not to be reached, None where its output breaks off before it; error: its text where values can't be had; make: cuda or rocm.
     """
     return dict(
         {
@@ -284,12 +286,18 @@ def failure(text, code=None):
     """``{error, cause}`` when a text holds what nvidia-smi says instead of an answer, else None.
 
     error: words for a person, which `failure` itself knows again; cause: of documents.CAUSES, or None. code: the exit status,
-    asked when the text says nothing.
+    asked when there is no text; a text that nobody knows is quoted.
     """
     text = (text or "")[:_MAX_CHARACTERS]
     for pattern, words, cause in _FAILURE_PATTERNS:
         if pattern.search(text):
             return {"error": words, "cause": cause}
+    quoted = _QUOTED_FAILURE.match(text)
+    printed = _CONTROLS.sub("", text).split("\n")
+    first = next((line.strip()[:_MAX_QUOTED] for line in printed if line.strip()), "")
+    if quoted or (code and first):
+        error = quoted.group(0) if quoted else f"nvidia-smi ended with exit code {code}: {first}"
+        return {"error": error, "cause": None}
     return failure(_FAILURE_CODES[code]) if code in _FAILURE_CODES else None
 
 
@@ -315,10 +323,8 @@ def read_query_xml(printed, complaint="", code=None):
     if document:
         counted = _read_document(document, found)
     said = "\n".join((before, after, (complaint or "")[:_MAX_CHARACTERS]))
-    _with_lost(found["gpus"], said)
-    listed = len(found["gpus"])
-    if counted is not None and listed < counted and not found["partial"]:
-        found["partial"] = f"nvidia-smi counts {counted} GPUs and names {listed}"
+    _with_lost(found["gpus"], said, counted)
+    _with_missing(found, counted)
     _settle(found, said, code)
     return found
 
@@ -531,12 +537,14 @@ def _error(raw, fault):
 # --- GPUs that are only named, and failures
 
 
-def _with_lost(gpus, said):
-    """Add or mark the GPUs that a message names as out of reach, in place."""
-    named = {}
+def _with_lost(gpus, said, counted=None):
+    """Add or mark the GPUs that a message names as out of reach, in place. counted: how many there are, or None."""
+    named: dict = {}
     for found in islice(_LOST.finditer(said), _MAX_GPUS):
         index, bus_id, reason = found.groups()
-        named[normal_bus_id(bus_id)] = (_count(index), re.split(r"\.\s|\.$", reason, maxsplit=1)[0].strip())
+        number, words = named.get(normal_bus_id(bus_id), (None, ""))
+        reason = re.split(r"\.\s|\.$", reason, maxsplit=1)[0].strip()
+        named[normal_bus_id(bus_id)] = (_count(index) if number is None else number, words or reason)
     known = {item["bus_id"]: item for item in gpus}
     added = False
     for bus_id, (index, reason) in named.items():
@@ -551,16 +559,32 @@ def _with_lost(gpus, said):
             gpus.append(gpu(index=index, bus_id=bus_id, lost=True, error=error))
             added = True
     if added and all(item["bus_id"] for item in gpus):
-        # nvidia-smi counts in the order of the bus ids, and a lost GPU keeps its place.
+        # nvidia-smi counts in the order of the bus ids, and a lost GPU keeps its place; where GPUs are missing, places say nothing.
         gpus.sort(key=lambda item: item["bus_id"])
-        for place, item in enumerate(gpus):
-            item["index"] = place
+        if len(gpus) == counted:
+            for place, item in enumerate(gpus):
+                item["index"] = place
+
+
+def _with_missing(found, counted):
+    """Add an entry for each GPU that nvidia-smi counts and doesn't describe: lost, or None where its output breaks off."""
+    listed = len(found["gpus"])
+    if counted is None or not listed < counted <= _MAX_GPUS:
+        return
+    lost, error = True, f"not listed by nvidia-smi, which counts {counted}"
+    if found["partial"]:
+        lost, error = None, "not read: the output breaks off"
+    else:
+        found["partial"] = f"nvidia-smi counts {counted} GPUs and names {listed}"
+    found["gpus"] += [gpu(lost=lost, error=error) for _missing in range(counted - listed)]
 
 
 def _settle(found, said, code):
     """Say what went wrong; it is the driver's error where no GPU answers."""
     found["failure"] = failure(said, code)
-    if any(not item["lost"] for item in found["gpus"]):
+    if any(item["lost"] is False for item in found["gpus"]):
+        if found["failure"] and _QUOTED_FAILURE.match(found["failure"]["error"]):
+            found["failure"] = failure("", code)  # what was printed is the answer
         return
     if found["failure"]:
         found["driver"]["error"] = found["failure"]["error"]

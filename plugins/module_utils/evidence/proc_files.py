@@ -187,13 +187,17 @@ def interfaces_of(text):
 
 
 def hides_processes(mountinfo):
-    """Whether /proc is mounted so that other users' processes can't be seen (hidepid), of /proc/self/mountinfo."""
-    for line in (mountinfo or "").splitlines():
+    """Whether /proc is mounted so that other users' processes can't be seen (hidepid), of /proc/self/mountinfo: the last mount
+    hides the others. None where that file can't be read."""
+    if mountinfo is None:
+        return None
+    hides = False
+    for line in mountinfo.splitlines():
         fields = line.split()
         if len(fields) > 4 and fields[4] == "/proc":
             options = re.search(r"\bhidepid=(\w+)", line)
-            return options is not None and options.group(1) not in ("0", "off")
-    return False
+            hides = options is not None and options.group(1) not in ("0", "off")
+    return hides
 
 
 def _whole(words):

@@ -376,7 +376,7 @@ def _python_program(arguments):
     at = 0
     while at < len(arguments) and re.fullmatch(r"-[BEIOSbdiqsuvx]+", arguments[at]):
         at += 1
-    first, second = (arguments[at : at + 2] + ["", ""])[:2]
+    first, second = [*arguments[at:], "", ""][:2]
     if first == "-m" and _MODULE.fullmatch(second):
         return second, ["-m", second], arguments[at + 2 :]
     script = _SCRIPT.fullmatch(first)

@@ -200,6 +200,35 @@ def test_a_hidden_process_is_not_called_dead(node, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("uid", "mounts", "first", "alive"),
+    [
+        (1000, "33 25 0:29 / /proc rw - proc proc rw,hidepid=invisible\n", True, False),
+        (1000, "33 25 0:29 / /proc rw - proc proc rw\n", False, False),
+        (
+            1000,
+            "33 25 0:29 / /proc rw - proc proc rw\n34 33 0:30 / /proc rw - proc proc rw,hidepid=2\n",
+            False,
+            None,
+        ),
+        (0, "33 25 0:29 / /proc rw - proc proc rw,hidepid=2\n", False, False),
+        (1000, None, False, None),
+    ],
+)
+def test_only_who_sees_all_processes_calls_one_dead(node, monkeypatch, uid, mounts, first, alive):
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    node.smi(q="full.xml")
+    if mounts is None:
+        (node.root / "proc/self/mountinfo").unlink()
+    else:
+        node.file("/proc/self/mountinfo", mounts)
+    if first:
+        node.process(1)
+    document, seen = node.read()
+    assert seen["processes"][0]["alive"] is alive
+    assert bool(unread(document, "processes")) is (alive is None)
+
+
 def test_in_a_container_other_process_numbers_are_nobodys(node):
     """Process 1234 of the node isn't process 1234 of this container."""
     pid = pid_of("full.xml")
@@ -299,7 +328,9 @@ def test_nvidia_smi_without_a_driver(node, stream):
 def test_truncated_xml_keeps_what_was_whole(node):
     node.smi(q=f"/usr/bin/head -c 12000 {RECORDED}/nvswitch-8.xml")
     document, seen = node.read()
-    assert 0 < len(seen["gpus"]) < 8
+    assert 0 < len([gpu for gpu in seen["gpus"] if gpu["lost"] is False]) < 8
+    assert len(seen["gpus"]) == 8
+    assert seen["gpus"][7]["lost"] is None
     assert unread(document, "gpus")
 
 

@@ -199,6 +199,30 @@ def test_lost_gpu_that_is_only_named_takes_its_place():
 def test_gpu_that_nobody_names_is_missed():
     found = read("lost-named.xml")
     assert found["partial"] == "nvidia-smi counts 8 GPUs and names 7"
+    assert [item["lost"] for item in found["gpus"]] == [False] * 7 + [True]
+    assert found["gpus"][7] == nvidia_smi.gpu(lost=True, error="not listed by nvidia-smi, which counts 8")
+
+
+def test_gpus_that_are_counted_beyond_reason_are_not_made_up():
+    text = recorded("idle.xml").replace("<attached_gpus>1<", "<attached_gpus>999999999999<")
+    assert len(nvidia_smi.read_query_xml(text)["gpus"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("for GPU7: 0000:DB:00.0: Unknown Error", 7),
+        ("for GPU 0000:DB:00.0: Unknown Error", None),
+        (
+            "for GPU7: 0000:DB:00.0: Unknown Error\nUnable to determine the device handle for GPU 0000:DB:00.0: Unknown Error",
+            7,
+        ),
+    ],
+)
+def test_a_lost_gpu_alone_keeps_the_number_that_nvidia_smi_gives_it(text, index):
+    line = f"Unable to determine the device handle {text}\n"
+    lost = only(nvidia_smi.read_query_xml(line, complaint=line, code=255))
+    assert (lost["index"], lost["bus_id"], lost["lost"]) == (index, "00000000:DB:00.0", True)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +436,8 @@ def test_text_that_breaks_off_keeps_the_gpus_before():
     text = recorded("nvswitch-8.xml")
     cut = text[: text.index('<gpu id="00000000:64:00.0">') + 900]
     found = nvidia_smi.read_query_xml(cut)
-    assert [item["index"] for item in found["gpus"]] == [0, 1, 2]
+    assert [item["index"] for item in found["gpus"]] == [0, 1, 2, *[None] * 5]
+    assert found["gpus"][3:] == [nvidia_smi.gpu(lost=None, error="not read: the output breaks off")] * 5
     assert found["partial"] == "nvidia-smi's XML breaks off; 3 GPUs had been read whole"
     assert found["driver"]["version"] == "570.158.01"
 
@@ -422,7 +447,8 @@ def test_text_that_breaks_off_keeps_the_gpus_before():
 def test_wherever_it_breaks_off_no_gpu_is_half_read(name, at):
     whole = read(name)["gpus"]
     cut = nvidia_smi.read_query_xml(recorded(name)[:at])
-    assert cut["gpus"] == whole[: len(cut["gpus"])]
+    taken = [item for item in cut["gpus"] if item["lost"] is not None]
+    assert taken == whole[: len(taken)]
     assert cut["partial"] or len(cut["gpus"]) == len(whole)
 
 
@@ -521,3 +547,16 @@ def test_any_text_is_taken(text):
         json.dumps(nvidia_smi.read_query_xml(each, complaint=text))
         json.dumps(nvidia_smi.read_csv(each, nvidia_smi.GPU_QUERIES[-1]))
         json.dumps(nvidia_smi.read_process_csv(each))
+
+
+@pytest.mark.parametrize("code", [9, 139])
+@pytest.mark.parametrize("text", ["Segmentation fault", "Failed to initialize NVML: Not Found"])
+def test_a_failure_that_nobody_knows_is_quoted(text, code):
+    found = nvidia_smi.read_query_xml(text + "\n", code=code)
+    assert found["failure"] == {"error": f"nvidia-smi ended with exit code {code}: {text}", "cause": None}
+    assert found["driver"]["error"] == found["failure"]["error"]
+    assert nvidia_smi.failure(found["driver"]["error"]) == found["failure"], "known again"
+
+
+def test_an_exit_code_alone_still_says_why():
+    assert nvidia_smi.failure("", 9)["error"].endswith("(NVML: Driver Not Loaded)")
