@@ -75,7 +75,7 @@ def read_kernel_log(lines, since=None, booted=None, mask=str):
     plain dmesg and /dev/kmsg count from; mask: what takes secrets out of a text. kernel_oom: ``[{time, text}]``, whole reports
     without stack and registers, with the five largest tasks; xids: ``[{time, code, bus_id, pid, text, count}]``, bus_id as
     nvidia-smi prints it, count: how many of this code on this GPU; nvrm: ``[{time, text, count}]``, other lines of the driver, alike
-    ones once; left_out: sentences about what the bounds have cut.
+    ones once; left_out: sentences about the driver's lines that the bounds have cut.
     """
     oom, driver = _OomReports(mask), _DriverLines(mask)
     time = None
@@ -89,8 +89,7 @@ def read_kernel_log(lines, since=None, booted=None, mask=str):
         for text in texts:
             if not driver.take(time, text):
                 oom.take(time, text)
-    kept, left_out = oom.kept()
-    return dict({"kernel_oom": kept, "left_out": left_out + driver.left_out()}, **driver.kept())
+    return dict({"kernel_oom": oom.kept(), "left_out": driver.left_out()}, **driver.kept())
 
 
 def _record(line, previous, booted):
@@ -173,7 +172,7 @@ class _OomReports:
         self._mask = mask
         self._reports: collections.deque[list] = collections.deque(maxlen=_REPORTS)
         self._open = None
-        self._records = self._seen = 0
+        self._records = 0
 
     @property
     def is_open(self):
@@ -186,7 +185,6 @@ class _OomReports:
                 self._open[:] = _whole(self._open)
             self._open, self._records = [], 0
             self._reports.append(self._open)
-            self._seen += 1
         if self._open is None:
             return
         self._records += 1
@@ -204,29 +202,21 @@ class _OomReports:
         return settled and (_OOM_KILL in text or _OLD_CONTEXT in text)
 
     def kept(self):
-        """``([{time, text}], [sentences])``. The newest reports are whole, older ones the two lines that name limit and victim."""
-        chosen, length, short, gone = [], 0, 0, self._seen - len(self._reports)
+        """``[{time, text}]``. The newest reports are whole, older ones the two lines that name limit and victim."""
+        chosen, length = [], 0
         for report in reversed(self._reports):
             lines = _whole(report)
             if length + _length(lines) > _OOM_TEXT * 3 // 4:
                 lines = _in_short(report)
                 if length + _length(lines) > _OOM_TEXT:
-                    gone += 1
                     continue
-                short += 1
             length += _length(lines)
             chosen.append(lines)
-        lines = [
+        return [
             {"time": _stamp(time), "text": self._mask(text[:_LINE])}
             for report in reversed(chosen)
             for time, text in report
         ]
-        left_out = []
-        if short or gone:
-            left_out.append(
-                f"{self._seen} OOM reports; of {short} earlier ones only limit and victim are kept, of {gone} nothing"
-            )
-        return lines, left_out
 
 
 def _belongs(text):
