@@ -225,7 +225,7 @@ def gpu(**more):
     profile, total, used, free}]}``; pending (of mig and ecc): the mode that the next reset brings; virtualization: VGPU
     (a guest's share), Pass-Through, Host VGPU, ...; ecc.uncorrected: errors since the last reset; throttle: what holds the
     clocks down, idleness apart; recovery: what the driver wants done (Reset, Reboot, Drain P2P, Drain and Reset);
-    lost: counted or named by nvidia-smi, but not to be reached, None where its output breaks off before it; error: its text where values can't be had; make: cuda or rocm.
+    lost: counted or named by nvidia-smi, but not to be reached, None where it breaks off; error: its text where values can't be had; make: cuda or rocm.
     """
     return dict(
         {
