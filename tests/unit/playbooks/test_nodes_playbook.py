@@ -45,10 +45,10 @@ def local(folder, name):
     return dict(LOCAL, vllm_smi=str(replay(folder, name)))
 
 
-def check(hosts, *extra, **more):
+def check(hosts, *extra, limit=(), **more):
     options = [part for item in extra for part in ("-e", f"vllm_oom_{item}")]
     smi = ("-e", json.dumps({"vllm_oom_nvidia_smi": "{{ vllm_smi | default('') }}"}))
-    return run("-i", hosts, PLAYBOOK, *smi, *options, **more)
+    return run("-i", hosts, *limit, PLAYBOOK, *smi, *options, **more)
 
 
 def failure(done):
@@ -112,6 +112,23 @@ def test_bad_nodes_fail_the_run_when_asked(fleet, fail_on, words):
     assert words in failure(done)
 
 
+def test_a_kernel_log_that_was_not_read_is_no_sound_node_for_any(tmp_path):
+    # Neither journalctl nor dmesg answers; /dev/kmsg may, depending on who runs the test.
+    hosts = inventory(tmp_path, sound=local(tmp_path, "nvswitch-8"))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("journalctl", "dmesg"):
+        (tools / name).write_text("#!/bin/sh\necho 'Operation not permitted' >&2; exit 1\n")
+        (tools / name).chmod(0o755)
+    done = check(hosts, "fail_on=any", PATH=f"{tools}:/usr/bin:/bin")
+    if "kernel log not read" not in done.stdout:
+        pytest.skip("this machine's /dev/kmsg may be read")
+    assert "fine" in rows(done)["sound"]
+    assert done.returncode == 2
+    assert "1 of 1 nodes fail this run because vllm_oom_fail_on is any: sound." in failure(done)
+    assert check(hosts, "fail_on=bad", PATH=f"{tools}:/usr/bin:/bin").returncode == 0
+
+
 def test_a_limit_leaves_the_others_out(fleet):
     done = run(
         "-i",
@@ -126,6 +143,26 @@ def test_a_limit_leaves_the_others_out(fleet):
     assert set(rows(done)) == {"lost"}
 
 
+def test_a_limit_without_the_machine_that_reports_is_refused(fleet):
+    done = check(fleet, "fail_on=any", limit=("--limit", "sound"))
+    assert done.returncode == 2
+    assert "leaves out localhost" in failure(done)
+    assert '-e "vllm_oom_hosts=sound"' in failure(done)
+
+
+def test_values_as_the_module_takes_them_pass(tmp_path):
+    hosts = inventory(tmp_path, sound=local(tmp_path, "nvswitch-8"))
+    done = check(hosts, "since=1d12h", "timeout=7.5", "batch=50%")
+    assert done.returncode == 0, done.stdout
+    assert set(rows(done)) == {"sound"}
+
+
+def test_without_an_inventory_nothing_is_guessed():
+    done = run(PLAYBOOK)
+    assert done.returncode == 2
+    assert "No inventory was given (-i)" in failure(done)
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
@@ -133,6 +170,14 @@ def test_a_limit_leaves_the_others_out(fleet):
         (("fail_on=warning",), "vllm_oom_fail_on must be none or bad or any, not warning"),
         (("formats=pdf",), "vllm_oom_formats must name only console, markdown, json, not pdf"),
         (("hosts=nobody",), "No host was checked: nobody names none"),
+        (("since=yesterday",), "vllm_oom_since must be a duration such as 24h"),
+        (("timeout=0",), "vllm_oom_timeout must be a number of seconds, more than 0 and at most 300, not 0."),
+        (("timeout=-5",), "at most 300, not -5."),
+        (("timeout=300.5",), "at most 300, not 300.5."),
+        (("timeout=abc",), "at most 300, not abc."),
+        (("batch=abc",), "vllm_oom_batch must be a number of hosts, at least 1, or a percentage, not abc."),
+        (("batch=0",), "or a percentage, not 0."),
+        (("formats=markdown",), "vllm_oom_formats names markdown, which is only saved"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(tmp_path, extra, words):
