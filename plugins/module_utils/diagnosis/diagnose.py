@@ -88,7 +88,8 @@ def diagnose(evidence, budget=None, nodes=None):
     result["groups"] = replicas.group_diagnoses(evidence, result["pods"])
     result["workloads"] = replicas.workload_diagnoses(evidence, result["pods"])
     result["nodes"] = node_findings.node_diagnoses(evidence, node_evidence.names(evidence))
-    result["unreadable"] = list(evidence.get("unreadable") or [])
+    missing = node_evidence.not_given(pods, evidence, nodes)
+    result["unreadable"] = [*(evidence.get("unreadable") or []), *missing]
     return result
 
 

@@ -222,6 +222,15 @@ def test_a_node_that_the_inventory_calls_otherwise_is_found_by_its_pods():
     assert [item["cause"] for item in found["pods"][0]["findings"] if item["cause"] == "gpu_hardware_fault"]
 
 
+def test_a_node_under_another_name_that_nothing_ties_to_the_pod_is_told():
+    evidence = documents.evidence("2026-11-30T07:00:00Z", "cluster", "test")
+    evidence["pods"] = [pod_with([documents.attempt(0, "running")])]
+    (gap,) = diagnose(evidence, nodes=[document("gpu-9", gpus=[gpu(0)])])["unreadable"]
+    assert gap["reason"] == "no node document for gpu-0; there are gpu-9"
+    assert diagnose(evidence, nodes=[document("gpu-0", gpus=[gpu(0)])])["unreadable"] == []
+    assert diagnose(evidence)["unreadable"] == []
+
+
 def test_what_the_cluster_says_of_a_node_stays():
     evidence = documents.evidence("2026-11-30T07:00:00Z", "cluster", "test")
     evidence["nodes"]["gpu-0"] = documents.node(
