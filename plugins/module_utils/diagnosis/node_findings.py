@@ -40,6 +40,9 @@ CHECKS = {
     "fabric_manager_failed": "the fabric manager does not run on an NVSwitch box",
     "throttled": "a GPU is slowed down",
     "xid": "the kernel log has errors of a GPU",
+    "xid_unknown": "the kernel log has an error of a GPU that isn't in the table",
+    "xid_many": "programs failed on a GPU again and again",
+    "kernel_log_unread": "the kernel log could not be read",
     "memory_without_process": "GPU memory is in use, and no process is listed for it",
     "dead_process": "a process that has ended still holds GPU memory",
     "foreign_process": "a process outside of Kubernetes holds GPU memory",
@@ -70,20 +73,23 @@ _DRIVER_ERRORS = tuple(
 )
 # Sources of ``unreadable`` whose reasons are nvidia-smi's.
 _OF_GPUS = ("gpus", "nvidia-smi")
+_OF_THE_KERNEL = "kernel log"
 _CURES = {
-    "driver_unreachable": ("upgrade_driver", "load the kernel module (modprobe nvidia) or install the driver anew; nothing runs before"),
-    "driver_mismatch": ("match_driver", "reboot the node, or unload and load the kernel module, so that both are of one version"),
+    "driver_unreachable": ("load_driver", "modprobe nvidia; where that fails install the driver anew. Nothing runs before"),
+    "driver_mismatch": ("reload_driver", "the driver was upgraded under the running module; afterwards both are of one version"),
     "no_devices": ("reset_gpu", "look into the kernel log for Xids, then reboot the node"),
     "gpu_lost": ("reset_gpu", "a lost GPU comes back with a reboot of the node, or not at all"),
     "driver_hangs": ("reset_gpu", "a driver that hangs blocks every start; reboot the node"),
-    "driver_error": ("match_driver", "read the text; nothing can start on these GPUs before it is gone"),
-    "no_nvidia_smi": ("match_driver", "without the driver's tools nothing is known of the GPUs; install the driver, or name another node"),
+    "driver_error": ("install_driver", "read the text; nothing can start on these GPUs before it is gone"),
+    "no_nvidia_smi": ("install_driver", "without the driver's tools nothing is known of the GPUs; or name another node"),
 }  # fmt: skip
 
 _LOW_MEMORY = 0.05
 _LOW_FILES = 4096
 _LOW_MEMLOCK = 64 * MIB
 _OLD_XID = 24 * 3600.0
+# One faulty program restarts a few times an hour; so many faults on one GPU are worth a look.
+_MANY_XIDS = 10
 
 
 def node_diagnoses(evidence, looked_at=()):
@@ -105,12 +111,13 @@ def node_diagnosis(name, node, evidence=None):
     """One node's entry: ``{name, state, sentence, product, driver, cuda, used, total, findings, gpus}``; sizes in bytes."""
     evidence = evidence or {}
     checks = (
-        _driver, _gpus, _missing, _xids, _without_process, _dead, _foreign, _fabric_manager, _kernel_oom, _memory, _hugepages, _limits,
+        _driver, _gpus, _missing, _xids, _unknown_xids, _many_xids, _no_kernel_log,
+        _without_process, _dead, _foreign, _fabric_manager, _kernel_oom, _memory, _hugepages, _limits,
     )  # fmt: skip
     findings = [item for check in checks for item in check(name, node, evidence)]
     findings.sort(key=lambda item: _SEVERITIES.index(item["severity"]))
     unread = _unread(name, evidence)
-    state = _state(node, findings)
+    state = _state(node, findings, unread)
     gpus = [_gpu_row(node, gpu) for gpu in node.get("gpus") or []]
     return {
         "name": name,
@@ -225,7 +232,8 @@ def _xids(name, node, evidence):
         healthy = _answers(node, bus) and _old(last, evidence)
         sure = last.xid.confidence in ("certain", "likely")
         severity = "bad" if sure and last.reset and not healthy else "warning"
-        times = f", {len(items)} times" if len(items) > 1 else ""
+        count = sum(item.count for item in items)
+        times = f", {count} times" if count > 1 else ""
         repeated = " in several programs, which points at the GPU" if code in xids.REPEATED else ""
         text = f"{xids.words(last)} on {_at(node, bus)}{times}{repeated}"
         recommend = [
@@ -239,6 +247,59 @@ def _xids(name, node, evidence):
             [proof("kernel", _where(name), item.text, time=item.time) for item in items[-2:]],
             [] if last.xid.action == "no_change" else recommend,
         )  # fmt: skip
+
+
+def _unknown_xids(name, node, evidence):
+    """Codes without a row: newer drivers have more of them, and not to know one is no reason to call the node sound."""
+    by_kind: dict[tuple, list] = {}
+    for item in filter(None, map(xids.seen, node.get("xids") or [])):
+        if not xids.is_known(item.xid.code):
+            by_kind.setdefault((item.xid.code, item.bus), []).append(item)
+    for (code, bus), items in by_kind.items():
+        text = f"Xid {code} isn't in the table: the driver reported it on {_at(node, bus)}, and its line must be read by hand"
+        why = f"NVIDIA's catalogue of Xids says what {code} means"
+        yield _finding(
+            "xid_unknown", "warning", text,
+            [proof("kernel", _where(name), item.text, time=item.time) for item in items[-2:]],
+            [_cure("read_kernel_log", why)], (_gpu_at(node, bus) or {}).get("index"),
+        )  # fmt: skip
+
+
+def _many_xids(name, node, evidence):
+    """Faults of programs that ``_xids`` doesn't lay to the GPU: one program's, over and over."""
+    by_gpu: dict[str, list] = {}
+    seen = list(filter(None, map(xids.seen, node.get("xids") or [])))
+    suspicious = xids.repeated(seen)
+    for item in seen:
+        if item.xid.fault == "program" and item.bus not in suspicious:
+            by_gpu.setdefault(item.bus, []).append(item)
+    for bus, items in by_gpu.items():
+        count = sum(item.count for item in items)
+        if count < _MANY_XIDS:
+            continue
+        codes = ", ".join(str(code) for code in sorted({item.xid.code for item in items}))
+        text = f"{count} errors of programs on {_at(node, bus)} (Xid {codes}); if another program has them too, look at the GPU"
+        yield _finding(
+            "xid_many", "note", text, [proof("kernel", _where(name), items[-1].text, time=items[-1].time)],
+            gpu=(_gpu_at(node, bus) or {}).get("index"),
+        )  # fmt: skip
+
+
+def _no_kernel_log(name, node, evidence):
+    if any(node.get(field) for field in ("kernel_oom", "xids", "nvrm")):
+        return  # it was read, if not to its end
+    for item in _unread(name, evidence):
+        if item.get("source") == _OF_THE_KERNEL:
+            text = f"the kernel log could not be read: {str(item.get('reason') or '').rstrip('.')}"
+            why = (
+                f"needs {item['needs']}; without it nothing is known of Xids"
+                if item.get("needs")
+                else "without it nothing is known of Xids"
+            )
+            yield _finding(
+                "kernel_log_unread", "note", text, [proof("node", _where(name), text)], [_cure("read_kernel_log", why)]
+            )  # fmt: skip
+            return
 
 
 def _xid_why(item):
@@ -436,14 +497,17 @@ def _process_words(items):
 # -- the entry ------------------------------------------------------------------------------------------------------------
 
 
-def _state(node, findings):
+def _state(node, findings, unread):
+    """Fine is only a node all of whose GPUs answered."""
     severities = {item["severity"] for item in findings}
     if "bad" in severities:
         return "bad"
     if "warning" in severities:
         return "warning"
-    answers = [gpu for gpu in node.get("gpus") or [] if not gpu_state.is_unreadable(gpu)]
-    return "fine" if answers else "unknown"
+    gpus = node.get("gpus") or []
+    partial = any(item.get("source") in _OF_GPUS for item in unread)
+    silent = any(gpu_state.is_unreadable(gpu) for gpu in gpus)
+    return "fine" if gpus and not silent and not partial else "unknown"
 
 
 def _sentence(node, state, findings, unread):
@@ -463,7 +527,7 @@ def _sentence(node, state, findings, unread):
         ]
         # Why the node as a whole, or its GPUs, could not be read; what else is missing doesn't make it unknown.
         told_why = [
-            str(item.get("reason")).rstrip(".")
+            str(item.get("reason") or "no reason was given").rstrip(".")
             for item in unread
             if item.get("source") in (*_OF_GPUS, "ansible")
         ]
@@ -471,7 +535,9 @@ def _sentence(node, state, findings, unread):
         said = reasons or (told[0] if told else "nothing was read of its GPUs")
         return f"Not known: {said}."
     gpus = len(node.get("gpus") or [])
-    return f"Nothing is wrong with its {gpus} GPUs." if gpus > 1 else "Nothing is wrong with its GPU."
+    of_what = f"its {gpus} GPUs" if gpus > 1 else "its GPU"
+    unlogged = any(item["check"] == "kernel_log_unread" for item in findings)
+    return f"Nothing is wrong with {of_what}" + (", but its kernel log was not read." if unlogged else ".")
 
 
 def _product(node):

@@ -79,13 +79,18 @@ _RECOVERY = re.compile(r"changed from .*? to \S+ \((?P<action>[^)]*)\)")
 # NVLink5 lines name their severity after the unit: "149, NETIR_LINK_EVT Fatal XC0 i0 Link 08".
 _FATAL = re.compile(r"\b(?:Fatal|Nonfatal|Non-fatal)\b", re.IGNORECASE)
 
-# entry: the Xid's row, an unknown code's included; text and time as the node has them; bus: address as ``bus_address`` makes it.
-Seen = namedtuple("Seen", "xid reset bus program pid text time")
+# entry: the Xid's row, an unknown code's included; text, time and count (how many alike) as the node has them; bus: address as ``bus_address`` makes it.
+Seen = namedtuple("Seen", "xid reset bus program pid text time count")
 
 
 def xid(code):
     """The row of ``code``; for one that isn't known a row that says so and accuses nobody."""
     return XIDS.get(code) or Xid(code, "a code that this runbook doesn't know", None, None, _NOTHING, None)
+
+
+def is_known(code):
+    """Whether the table has a row for ``code``."""
+    return code in XIDS
 
 
 def bus_address(text):
@@ -118,6 +123,7 @@ def seen(item):
         entry.get("pid"),
         text or f"Xid {code}",
         entry.get("time"),
+        entry.get("count") or 1,
     )
 
 

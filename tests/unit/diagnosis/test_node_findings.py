@@ -211,13 +211,57 @@ def xid(code, bus="0000:3b:00", time="2026-11-30T06:00:00Z", name="python3", pid
         ([xid(109)], "warning", "Xid 109"),
         ([xid(13), xid(13), xid(45), xid(43)], "fine", "Nothing is wrong"),
         ([xid(13), xid(31, name="trtllm", pid=8)], "warning", "in several programs, which points at the GPU"),
-        ([xid(999)], "fine", "Nothing is wrong"),
+        ([xid(999)], "warning", "Xid 999 isn't in the table: the driver reported it on GPU 0"),
+        ([dict(xid(94), count=40)], "warning", "on GPU 0, 40 times"),
     ],
 )
 def test_xids(xids, state, words):
     found = one(gpus=[gpu(0)], xids=xids)
     assert found["state"] == state
     assert words in found["sentence"]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(8, []), (9, [("xid_many", "note")])])
+def test_many_errors_of_programs_are_a_note(count, expected):
+    found = one(gpus=[gpu(0)], xids=[dict(xid(13), count=count), xid(43)])
+    assert checks(found) == expected
+    assert found["state"] == "fine"
+
+
+def test_a_node_that_was_read_in_part_is_not_known():
+    (found,) = seen(
+        document(gpus=[gpu(0), gpu(1)], unreadable=unread("nvidia-smi counts 8 GPUs and names 2"))
+    )
+    assert (found["state"], found["sentence"]) == (
+        "unknown",
+        "Not known: nvidia-smi counts 8 GPUs and names 2.",
+    )
+
+
+def test_one_gpu_that_may_not_be_read_makes_the_node_unknown():
+    assert one(gpus=[gpu(0), gpu(1, error="Insufficient Permissions")])["state"] == "unknown"
+
+
+def test_a_kernel_log_that_was_not_read_is_told():
+    there = [documents.unreadable("kernel log", "node gpu-0", "the journal may not be read", "root")]
+    (found,) = seen(document(gpus=[gpu(0)], unreadable=there))
+    assert checks(found) == [("kernel_log_unread", "note")]
+    assert found["sentence"] == "Nothing is wrong with its GPU, but its kernel log was not read."
+    (cut,) = seen(document(gpus=[gpu(0)], xids=[xid(45)], unreadable=there))
+    assert checks(cut) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Failed to initialize NVML: Driver/library version mismatch", "reload_driver"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "load_driver"),
+        ("couldn't find libnvidia-ml.so library", "install_driver"),
+    ],
+)
+def test_a_driver_that_fails_gets_the_cure_for_it(text, action):
+    found = one(driver={"version": None, "cuda": None, "error": text}, gpus=[])
+    assert [change["name"] for change in found["findings"][0]["recommend"]] == [action]
 
 
 def test_foreign_processes_count_where_kubernetes_runs():
