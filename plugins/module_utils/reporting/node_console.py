@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes of a diagnosis on a terminal: one table, worst first, then the bad ones in a few lines each.
+"""The nodes of a diagnosis on a terminal: one table, worst first, then those that are bad or have warnings in a few lines each.
 
 This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
 """
@@ -13,8 +13,11 @@ from .text import shorten, wrap
 # Details are for what somebody has to act on; a fleet's are in the Markdown report.
 _DETAILED = 20
 _FINDINGS = 3
-_CHANGES = 2
+# Severity -> how many of a finding's changes are shown.
+_CHANGES = {"bad": 2, "warning": 1}
 _ROWS = 500
+# It is not known here whether a report was saved.
+_ALL = "-e vllm_oom_output_dir=DIR keeps all in a Markdown report"
 # Names are cut in the table; the details have them whole.
 _CELL = 34
 
@@ -23,15 +26,17 @@ def node_blocks(nodes, width):
     """The blocks of ``node_view.node_views``, lists of lines of at most ``width`` characters; none without nodes."""
     if not nodes:
         return []
-    bad = [node for node in nodes if node["state"] == "bad"]
+    wrong = [node for node in nodes if node["state"] in _CHANGES]
     blocks = [_table(nodes, width)]
-    blocks += [_details(node, width) for node in bad[:_DETAILED]]
-    if len(bad) > _DETAILED:
-        blocks.append(
-            [
-                f"{len(bad) - _DETAILED} more bad nodes are in the table above, and in detail in the Markdown report."
-            ]
+    blocks += [_details(node, width) for node in wrong[:_DETAILED]]
+    left = [node["state"] for node in wrong[_DETAILED:]]
+    if left:
+        kinds = " and ".join(
+            f"{left.count(state)} more {words}"
+            for state, words in (("bad", "bad nodes"), ("warning", "nodes with warnings"))
+            if state in left
         )
+        blocks.append(wrap(f"{kinds} are in the table above; {_ALL}.", width))
     return blocks
 
 
@@ -63,15 +68,19 @@ def _counts(nodes):
 
 
 def _details(node, width):
-    """What is wrong with one bad node and what to do: its worst findings only."""
+    """What is wrong with one node and what to do: the first of its bad findings, then of its warnings."""
     lines = [shorten(f"Node {node['name']}" + (f": {node['product']}" if node["product"] else ""), width)]
-    worst = [finding for finding in node["findings"] if finding["severity"] == "bad"]
-    for finding in worst[:_FINDINGS]:
+    shown = [
+        finding
+        for severity in _CHANGES
+        for finding in [item for item in node["findings"] if item["severity"] == severity][:_FINDINGS]
+    ]
+    for finding in shown:
         lines += ["  " + line for line in wrap(f"- {finding['sentence']}", width - 2, "  ")]
-        for change in finding["do"][:_CHANGES]:
+        for change in finding["do"][: _CHANGES[finding["severity"]]]:
             why = f": {change['why']}" if change["why"] else ""
             lines += ["    " + line for line in wrap(f"{change['what']}{why}", width - 4, "  ")]
-    more = len(node["findings"]) - len(worst[:_FINDINGS])
+    more = len(node["findings"]) - len(shown)
     if more > 0:
-        lines.append(f"  and {more} more in the Markdown report")
+        lines.append(f"  and {more} more; {_ALL}")
     return lines

@@ -52,11 +52,20 @@ def _node_view(node):
             _cell(node.get("driver")) or "-",
             _used_of(node),
             STATE_WORDS[node["state"]],
-            _cell(node.get("sentence")) if node["state"] != "fine" else "",
+            _wrong(node),
         ),
         "findings": [_finding_view(finding) for finding in node.get("findings") or []],
         "gpus": [_gpu_row(gpu) for gpu in gpus],
     }
+
+
+def _wrong(node):
+    """What is wrong with a node in one line; a sound one may still be one whose kernel log nobody could read."""
+    unlogged = any(finding.get("check") == "kernel_log_unread" for finding in node.get("findings") or [])
+    if node["state"] == "fine":
+        return "kernel log not read" if unlogged else ""
+    said = _cell(node.get("sentence"))
+    return f"{said.rstrip('.')}; kernel log not read." if unlogged and node["state"] != "bad" else said
 
 
 def _cell(text):

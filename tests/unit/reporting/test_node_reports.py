@@ -85,16 +85,36 @@ def test_one_table_with_the_worst_first():
     assert "  dark-1  -     H100 80GB HBM3  590.48.01  -               not known" in text
 
 
-def test_the_bad_ones_in_a_few_lines_and_no_others():
-    text = on_console(node("bad-1", "bad", [finding(), finding("GPU 0: warm.", "warning")]), node("fine-1"))
-    block = text.split("\n\n")[1].splitlines()
-    assert block == [
+def test_bad_ones_and_warnings_in_a_few_lines_and_no_others():
+    warm = finding("GPU 0: warm.", "warning")
+    text = on_console(
+        node("bad-1", "bad", [finding(), warm, finding("A note.", "note")]),
+        node("warm-1", "warning", [warm] * 5),
+        node("fine-1"),
+    )
+    cure = "    drain the node and reset or replace the GPU: drain the node first"
+    _table, bad, warned = text.split("\n\n")
+    assert bad.splitlines() == [
         "Node bad-1: NVIDIA H100 80GB HBM3",
         "  - GPU 3: the driver has lost it.",
-        "    drain the node and reset or replace the GPU: drain the node first",
-        "  and 1 more in the Markdown report",
+        cure,
+        "  - GPU 0: warm.",
+        cure,
+        "  and 1 more; -e vllm_oom_output_dir=DIR keeps all in a Markdown report",
     ]
+    assert warned.count("  - GPU 0: warm.") == 3
+    assert "  and 2 more; " in warned
     assert "Node fine-1" not in text
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("fine", "fine       kernel log not read"), ("unknown", "No answer; kernel log not read.")],
+)
+def test_a_kernel_log_that_was_not_read_is_marked_in_the_table(state, words):
+    unlogged = finding("The kernel log could not be read.", "note", check="kernel_log_unread")
+    text = on_console(node("n", state, [unlogged], sentence="No answer."))
+    assert " ".join(words.split()) in " ".join(text.split())
 
 
 @pytest.mark.parametrize("width", [80, 100])
