@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 from .node_console import node_blocks
-from .text import shorten, wrap
+from .text import KEEPS_ALL, shorten, wrap
 from .view_model import SEVERITY_WORDS
 
 WIDTH = 100
@@ -56,9 +56,7 @@ def render(view, width=WIDTH, lines_per_pod=LINES_PER_POD, pods=PODS):
         detailed = [pod for pod in view["pods"] if pod["severity"] != "fine"]
     blocks += [_pod(pod, width, lines_per_pod) for pod in detailed[:pods]]
     if len(detailed) > pods:
-        blocks.append(
-            [f"{len(detailed) - pods} more are in the overview above, and in detail in the Markdown report."]
-        )
+        blocks.append(wrap(f"{len(detailed) - pods} more are in the overview above; {KEEPS_ALL}.", width))
     for kind, entries in (("Group", view["groups"]), ("Workload", view["workloads"])):
         blocks += [_together(kind, entry, width) for entry in entries if entry["sentence"]]
     blocks += node_blocks(view["nodes"], width)

@@ -8,7 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from .node_view import HEAD
-from .text import shorten, wrap
+from .text import KEEPS_ALL, shorten, wrap
 
 # Details are for what somebody has to act on; a fleet's are in the Markdown report.
 _DETAILED = 20
@@ -16,8 +16,6 @@ _FINDINGS = 3
 # Severity -> how many of a finding's changes are shown.
 _CHANGES = {"bad": 2, "warning": 1}
 _ROWS = 500
-# It is not known here whether a report was saved.
-_ALL = "-e vllm_oom_output_dir=DIR keeps all in a Markdown report"
 # Names are cut in the table; the details have them whole.
 _CELL = 34
 
@@ -36,7 +34,7 @@ def node_blocks(nodes, width):
             for state, words in (("bad", "bad nodes"), ("warning", "nodes with warnings"))
             if state in left
         )
-        blocks.append(wrap(f"{kinds} are in the table above; {_ALL}.", width))
+        blocks.append(wrap(f"{kinds} are in the table above; {KEEPS_ALL}.", width))
     return blocks
 
 
@@ -52,7 +50,7 @@ def _table(nodes, width):
         else:
             lines += [line.rstrip(), shorten(f"      {wrong}", width)]
     if len(nodes) > _ROWS:
-        lines.append(f"  and {len(nodes) - _ROWS} more, none of them worse; the JSON report has all")
+        lines.append(f"  and {len(nodes) - _ROWS} more, none of them worse; {KEEPS_ALL}")
     return lines
 
 
@@ -82,5 +80,5 @@ def _details(node, width):
             lines += ["    " + line for line in wrap(f"{change['what']}{why}", width - 4, "  ")]
     more = len(node["findings"]) - len(shown)
     if more > 0:
-        lines.append(f"  and {more} more; {_ALL}")
+        lines.append(f"  and {more} more; {KEEPS_ALL}")
     return lines

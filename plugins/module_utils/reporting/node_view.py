@@ -65,7 +65,8 @@ def _wrong(node):
     if node["state"] == "fine":
         return "kernel log not read" if unlogged else ""
     said = _cell(node.get("sentence"))
-    return f"{said.rstrip('.')}; kernel log not read." if unlogged and node["state"] != "bad" else said
+    # In front, because a table's cells are cut at their end.
+    return f"kernel log not read; {said}" if unlogged and node["state"] != "bad" else said
 
 
 def _cell(text):

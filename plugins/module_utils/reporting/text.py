@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import textwrap
 
+# Where the rest of a cut list is: a report on a terminal doesn't know whether another one was saved.
+KEEPS_ALL = "-e vllm_oom_output_dir=DIR keeps all in a Markdown report"
+
 
 def wrap(text, width, indent=""):
     """``text`` in lines of at most ``width``; line breaks in it are kept as breaks."""

@@ -23,15 +23,35 @@ UNREACHABLE = {
     "ansible_ssh_common_args": "-o BatchMode=yes",
 }
 
+# Read by every Python that starts with its folder in PYTHONPATH.
+NO_KMSG = """
+import builtins, os
+
+def refusing(call):
+    def guarded(path, *args, **kwargs):
+        if path == "/dev/kmsg":
+            raise PermissionError(1, "Operation not permitted")
+        return call(path, *args, **kwargs)
+    return guarded
+
+os.open, builtins.open = refusing(os.open), refusing(builtins.open)
+"""
+
 
 def replay(folder, name):
     """A program that prints what nvidia-smi printed in a recorded situation."""
     program = folder / f"nvidia-smi-{name}"
     complaint = RECORDED / f"{name}.stderr.txt"
     says = f"cat {complaint} >&2; " if complaint.exists() else ""
-    program.write_text(f'#!/bin/sh\ncase "$*" in "-q -x") {says}exec cat {RECORDED / name}.xml ;; esac\n')
-    program.chmod(0o755)
-    return program
+    return write_program(
+        program, f'#!/bin/sh\ncase "$*" in "-q -x") {says}exec cat {RECORDED / name}.xml ;; esac\n'
+    )
+
+
+def write_program(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
 
 def inventory(folder, **hosts):
@@ -113,20 +133,20 @@ def test_bad_nodes_fail_the_run_when_asked(fleet, fail_on, words):
 
 
 def test_a_kernel_log_that_was_not_read_is_no_sound_node_for_any(tmp_path):
-    # Neither journalctl nor dmesg answers; /dev/kmsg may, depending on who runs the test.
-    hosts = inventory(tmp_path, sound=local(tmp_path, "nvswitch-8"))
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("journalctl", "dmesg"):
-        (tools / name).write_text("#!/bin/sh\necho 'Operation not permitted' >&2; exit 1\n")
-        (tools / name).chmod(0o755)
-    done = check(hosts, "fail_on=any", PATH=f"{tools}:/usr/bin:/bin")
-    if "kernel log not read" not in done.stdout:
-        pytest.skip("this machine's /dev/kmsg may be read")
-    assert "fine" in rows(done)["sound"]
+        write_program(tools / name, "#!/bin/sh\necho 'Operation not permitted' >&2; exit 1\n")
+    # Root may read /dev/kmsg, and tests may run as root.
+    (tools / "sitecustomize.py").write_text(NO_KMSG)
+    hosts = inventory(tmp_path, sound=local(tmp_path, "idle"))
+    refused = {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": str(tools)}
+    done = check(hosts, "fail_on=any", **refused)
+    assert " fine" in rows(done)["sound"]
+    assert "kernel log not read" in done.stdout
     assert done.returncode == 2
     assert "1 of 1 nodes fail this run because vllm_oom_fail_on is any: sound." in failure(done)
-    assert check(hosts, "fail_on=bad", PATH=f"{tools}:/usr/bin:/bin").returncode == 0
+    assert check(hosts, "fail_on=bad", **refused).returncode == 0
 
 
 def test_a_limit_leaves_the_others_out(fleet):

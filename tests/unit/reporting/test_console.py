@@ -91,7 +91,7 @@ def test_a_large_fleet_shows_the_worst_in_detail():
     lines = render(*many, healthy_pod()).splitlines()
     assert sum(line.startswith("llm/pod-") for line in lines) == 20
     assert sum(line.startswith("  gpu     gpu_weights_oom  certain     llm/pod-") for line in lines) == 30
-    assert lines[-1] == "10 more are in the overview above, and in detail in the Markdown report."
+    assert lines[-1].startswith("10 more are in the overview above; -e vllm_oom_output_dir=DIR keeps all")
     assert not [line for line in lines if line.startswith("llm/healthy-0")]
 
 

@@ -109,7 +109,7 @@ def test_bad_ones_and_warnings_in_a_few_lines_and_no_others():
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [("fine", "fine       kernel log not read"), ("unknown", "No answer; kernel log not read.")],
+    [("fine", "fine       kernel log not read"), ("unknown", "kernel log not read; No answer.")],
 )
 def test_a_kernel_log_that_was_not_read_is_marked_in_the_table(state, words):
     unlogged = finding("The kernel log could not be read.", "note", check="kernel_log_unread")
