@@ -571,7 +571,8 @@ def _with_missing(found, counted):
     listed = len(found["gpus"])
     if counted is None or not listed < counted <= _MAX_GPUS:
         return
-    lost, error = True, f"not listed by nvidia-smi, which counts {counted}"
+    lost: bool | None = True
+    error = f"not listed by nvidia-smi, which counts {counted}"
     if found["partial"]:
         lost, error = None, "not read: the output breaks off"
     else:
