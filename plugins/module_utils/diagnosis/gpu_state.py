@@ -34,8 +34,8 @@ def label(gpu):
 
 
 def is_unreadable(gpu):
-    """Whether the reader lacked the right to ask the GPU; that says nothing of its health."""
-    return "permission" in str(gpu.get("error") or "").lower()
+    """Whether the GPU wasn't read (no right to, or the output broke off): that says nothing of its health."""
+    return gpu.get("lost", False) is None or "permission" in str(gpu.get("error") or "").lower()
 
 
 def troubles(gpu):

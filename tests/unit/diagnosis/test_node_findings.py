@@ -11,7 +11,7 @@ from node_samples import OTHER_UID, UID, document, gib, gpu, outside, process
 from test_node_settles import kernel_lines
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import node_findings
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis import gpu_state, node_findings
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import nvidia_smi
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB, MIB
@@ -378,3 +378,9 @@ def test_an_instance_is_not_the_card():
     card = gpu(0, gib(30), mig={"enabled": True, "pending": True, "instances": instances})
     found = one(gpus=[card], processes=[process(30, gi=1, ci=0, uid=UID, container="first")])
     assert (found["state"], found["gpus"][0]["mig"]) == ("fine", ["3g.40gb"])
+
+
+def test_a_gpu_behind_the_end_of_a_broken_output_is_not_known_and_no_fault():
+    broken = {"index": None, "lost": None, "error": "not read: the output breaks off"}
+    assert list(gpu_state.troubles(broken)) == []
+    assert [item.severity for item in gpu_state.troubles(dict(broken, lost=True))] == ["bad"]
