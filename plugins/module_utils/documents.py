@@ -17,6 +17,7 @@ EVIDENCE_SCHEMA = "vllm_runbook.oom/evidence/v1"
 MODEL_SCHEMA = "vllm_runbook.oom/model/v1"
 BUDGET_SCHEMA = "vllm_runbook.oom/budget/v1"
 DIAGNOSIS_SCHEMA = "vllm_runbook.oom/diagnosis/v1"
+PLAN_SCHEMA = "vllm_runbook.oom/plan/v1"
 
 MEMORIES = ("gpu", "nccl_gpu", "host", "shm", "node", "unified", "none", "unknown")
 PHASES = (
@@ -36,6 +37,9 @@ DIRECTIONS = ("increase", "decrease", "set", "add", "remove", "keep")
 # How a node is, worst first.
 NODE_STATES = ("bad", "warning", "unknown", "fine")
 PROOFS = ("budget", "arithmetic", "log", "rule", "none")
+# What becomes of a planned change: it may be made; it needs a permission or something else first; only a person can do it.
+PLAN_STATES = ("planned", "refused", "advised")
+DELIVERIES = ("live", "patch", "by_hand")
 
 # What a line of ``numbers`` can measure: name -> unit (vLLM log lines, shared facts "vllm-memory" section 4).
 NUMBERS = {
@@ -641,6 +645,76 @@ def diagnosis():
         "nodes": [],
         "unreadable": [],
     }
+
+
+def plan_document(limits):
+    """An empty plan document. limits: what was allowed, see ``remediation.limits``."""
+    return {"schema": PLAN_SCHEMA, "limits": limits, "plans": [], "notes": []}
+
+
+def object_plan(edited, pods):
+    """The plan of one edited object, empty.
+
+    edited: ``{namespace, kind, name, api_version, path}``, kind and name None where no object of the cluster is known;
+    pods: ``namespace/name`` of those that the plan is about; causes: what it is against, the trigger first; changes:
+    ``planned_change`` dicts in order; rejected: ``[{change, why}]``, wrong by their mechanism; considered: the same
+    of changes that don't suffice, that nothing proves or that are in force; blocked: sentences, why nothing of it may be written
+    now; notes: sentences, what isn't known.
+    """
+    return {
+        "object": edited,
+        "pods": list(pods),
+        "causes": [],
+        "sentence": None,
+        "changes": [],
+        "rejected": [],
+        "considered": [],
+        "blocked": [],
+        "notes": [],
+    }
+
+
+def planned_change(change, state, **more):
+    """One change of a plan: one operation on one flag, environment variable or field.
+
+    change: a CHANGE with ``container``, ``action`` (set, remove, None for what only a person does), ``before`` and ``after``;
+    step: changes of the same step go together, steps of a trigger are alternatives, the cheapest first; refused:
+    sentences, what must be given or done first; also: further causes that it is right for; proof: the counterfactual in words; predicted: ``{before, after}`` of the
+    budget; costs: what it takes from the user, see ``sizing.fit.COSTS``; restarts: ``{pods, serving}``; downtime:
+    ``{seconds, at_most, sentence}``; extra_gpus: for the rollout; strategy: None or ``{before, after, why}``;
+    delivery: ``{how, why, command}``; risks: sentences, what it makes worse.
+    """
+    _known("state of a planned change", state, PLAN_STATES)
+    return dict(
+        {
+            "step": None,
+            "state": state,
+            "refused": [],
+            "cause": None,
+            "also": [],
+            "role": None,
+            "pod": None,
+            "change": change,
+            "why": change["why"],
+            "proof": None,
+            "predicted": {"before": None, "after": None},
+            "costs": "nothing",
+            "takes": None,
+            "restarts": {"pods": 0, "serving": 0},
+            "downtime": {"seconds": None, "at_most": None, "sentence": None},
+            "extra_gpus": 0,
+            "strategy": None,
+            "delivery": None,
+            "risks": [],
+        },
+        **more,
+    )
+
+
+def delivery(how, why, command=None):
+    """How a change reaches the object. how: live, patch (for the source of the object) or by_hand."""
+    _known("delivery of a planned change", how, DELIVERIES)
+    return {"how": how, "why": why, "command": command}
 
 
 def plain(value):

@@ -11,9 +11,9 @@ from ..quantities import show_bytes
 from .advice_parts import MODEL_LEN, UTILIZATION
 
 # The start failed by the budget's own arithmetic.
-_WITHIN = ("gpu_weights_oom", "kv_no_blocks", "kv_max_len")
+WITHIN = ("gpu_weights_oom", "kv_no_blocks", "kv_max_len")
 # Memory ran out beside the budget: what is taken from the KV cache is free there.
-_BESIDE = (
+BESIDE = (
     *("cudagraph_capture_oom", "sampler_warmup_oom", "serving_gpu_oom", "serving_gpu_growth", "nccl_gpu_oom"),
     *("gpu_free_below_util", "cuda_library_alloc", "gpu_fragmentation"),
 )
@@ -70,9 +70,9 @@ def recomputed(entry, cause, recommend, rejected):
     """
     if entry is None:
         return recommend, rejected
-    if cause in _WITHIN:
+    if cause in WITHIN:
         return _within(entry, recommend, rejected)
-    if cause in _BESIDE:
+    if cause in BESIDE:
         return [_beside(entry, item) for item in recommend], rejected
     return recommend, rejected
 

@@ -1,0 +1,161 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a change takes: from the user, in restarts and downtime, and in GPUs while it is rolled out.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..quantities import parse_quantity
+from ..sizing.fit import COSTS
+
+# Flag or field -> what a change of it takes where no budget says it; the rest takes nothing.
+_TAKEN = {
+    "--max-num-batched-tokens": "speed",
+    "--enforce-eager": "speed",
+    "--cudagraph-capture-sizes": "speed",
+    "--cuda-graph-sizes": "speed",
+    "--max-seq-len-to-capture": "speed",
+    "--cpu-offload-gb": "speed",
+    "--no-enable-prefix-caching": "speed",
+    "--speculative-config": "speed",
+    "--max-num-seqs": "concurrency",
+    "--kv-cache-memory-bytes": "concurrency",
+    "--num-gpu-blocks-override": "concurrency",
+    "--max-model-len": "context",
+    "--kv-cache-dtype": "precision",
+    "--quantization": "precision",
+    "--limit-mm-per-prompt": "features",
+    "--language-model-only": "features",
+    "--max-loras": "features",
+    "--enable-sleep-mode": "features",
+    "--tensor-parallel-size": "hardware",
+    "--pipeline-parallel-size": "hardware",
+}
+_IN_WORDS = {
+    "nothing": "nothing",
+    "speed": "speed",
+    "concurrency": "how many requests run at once",
+    "context": "how long a request may be",
+    "precision": "precision of the answers",
+    "features": "a feature",
+    "hardware": "nothing, but needs more GPUs",
+}
+# A slice of a GPU is a resource of its own.
+SLICE = "nvidia.com/mig-"
+# Kinds that delete a pod before they make the next one.
+_NO_SURGE = ("StatefulSet", "DaemonSet", "ReplicaSet", "Pod")
+# Rolling updates of a Deployment without a strategy of its own.
+_DEFAULT_SURGE = "25%"
+
+
+def taken(item):
+    """What a CHANGE takes from the user, of ``COSTS``."""
+    if item.get("costs") in COSTS:
+        return item["costs"]
+    if item["name"] == "--gpu-memory-utilization" and item["direction"] == "decrease":
+        return "concurrency"
+    return _TAKEN.get(item["name"], "nothing")
+
+
+def rank(costs):
+    return COSTS.index(costs)
+
+
+def in_words(costs):
+    return _IN_WORDS[costs]
+
+
+def gpu_resource(container):
+    """The extended resource that the container has its GPUs by, ``nvidia.com/gpu`` where it has none."""
+    limits = ((container or {}).get("resources") or {}).get("limits") or {}
+    return next((name for name in sorted(limits) if is_gpu(name)), "nvidia.com/gpu")
+
+
+def gpus_of(container):
+    """GPUs (or slices of them) that the container asks for."""
+    limits = ((container or {}).get("resources") or {}).get("limits") or {}
+    return int(parse_quantity(limits.get(gpu_resource(container))) or 0)
+
+
+def is_gpu(resource):
+    return resource.endswith(".com/gpu") or resource.startswith((SLICE, "gpu.intel.com/"))
+
+
+def restarts(pods):
+    """``{pods, serving}`` of one edited object: how many pods its change starts anew, how many of them are ready.
+
+    pods: the evidence's pods of it. The controller's own counts win where they are larger: not every replica's pod need be in the evidence.
+    """
+    replicas = [(pod.get("workload") or {}).get("replicas") or {} for pod in pods]
+    ready = sum(_is_ready(pod) for pod in pods)
+    return {
+        "pods": max([len(pods)] + [item.get("desired") or 0 for item in replicas]),
+        "serving": max([ready] + [item.get("ready") or 0 for item in replicas]),
+    }
+
+
+def _is_ready(pod):
+    return any(
+        item.get("type") == "Ready" and item.get("status") == "True" for item in pod.get("conditions") or []
+    )
+
+
+def rollout(kind, strategy, restarted, gpus):
+    """``(strategy change or None, extra GPUs)`` of a rollout; extra GPUs are None where the kind's rollout isn't known.
+
+    kind: of the edited object; strategy: the evidence's; restarted: see ``restarts``; gpus: of one pod. A spare GPU is
+    never taken for granted: other namespaces' pods aren't seen. So a Deployment doesn't surge.
+    """
+    if not gpus or kind in _NO_SURGE:
+        return None, 0
+    if kind != "Deployment":
+        return None, None
+    now, count = strategy or {}, restarted["pods"]
+    recreates = now.get("type") == "Recreate"
+    surge = _surge(now.get("max_surge"), count)
+    if count == 1:
+        if recreates:
+            return None, 0
+        wanted = {"type": "Recreate"}
+        why = "the only replica gives its GPUs back before the new one starts"
+    else:
+        if not recreates and surge == 0:
+            return None, 0
+        wanted = {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1}
+        why = "one replica after the other, none before its GPUs are free"
+    if not recreates:
+        why += f"; as it is, the rollout would wait for {surge * gpus} spare GPU{'s' if surge * gpus > 1 else ''}"
+    shown = {name: now.get(name) for name in ("type", "max_surge", "max_unavailable")} if strategy else None
+    return {"before": shown, "after": wanted, "why": why}, 0
+
+
+def _surge(value, count):
+    text = str(_DEFAULT_SURGE if value is None else value)
+    number = parse_quantity(text.rstrip("%"))
+    if number is None:
+        return 1
+    return math.ceil(number * count / 100) if text.endswith("%") else int(number)
+
+
+def downtime(restarted, probes):
+    """``{seconds, at_most, sentence}``: how long nothing serves. at_most: what the startup probe allows one start, or None."""
+    probe = (probes or {}).get("startup") or {}
+    parts = (probe.get("failure_threshold"), probe.get("period_seconds"))
+    at_most = None
+    if None not in parts:
+        at_most = float(parts[0] * parts[1] + (probe.get("initial_delay_seconds") or 0))
+    if not restarted["serving"]:
+        return {"seconds": 0.0, "at_most": 0.0, "sentence": "none: no replica serves now"}
+    if restarted["serving"] > 1:
+        share = f"1 of {restarted['serving']}"
+        return {
+            "seconds": 0.0,
+            "at_most": 0.0,
+            "sentence": f"none: {share} serving replicas at a time is started anew",
+        }
+    limit = "" if at_most is None else f", at most {at_most:g} s by its startup probe"
+    return {"seconds": None, "at_most": at_most, "sentence": f"one start of the engine{limit}"}

@@ -1,0 +1,88 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a planned change reaches its object: a live write, a patch for the object's source, or a person's hand.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from ..diagnosis.commands import command_for, edited_object, in_cluster, namespace_option, reverting_manager
+from ..documents import delivery
+
+# Kinds of apps/v1 whose pod template is edited in place and rolled out by their controller.
+LIVE_KINDS = ("Deployment", "StatefulSet", "DaemonSet")
+_REVERTING = ("now", "on_sync", "unknown")
+_BY_PERSON = "only a person can do it"
+
+
+def delivered(operation, pod, container):
+    """The delivery of an operation on a container of the evidence's ``pod`` (see ``documents.delivery``)."""
+    command = operation.get("command") or command_for(_as_change(operation), pod, container)
+    if operation["action"] is None:
+        return delivery("by_hand", _BY_PERSON, command)
+    if not in_cluster(pod):
+        return delivery("by_hand", "no object of a cluster is known", command)
+    edit = (pod.get("workload") or {}).get("edit")
+    if not edit or not edit.get("name"):
+        return delivery("by_hand", "no object of the cluster holds it", command)
+    where = edited_object(pod)
+    if edit.get("kind") in ("Pod", "Job"):
+        return delivery("by_hand", f"{where} can't be changed in place: it must be made anew", command)
+    why = _patch_reason(edit, where, pod)
+    if why:
+        return delivery("patch", why, command)
+    return delivery("live", f"{where} is edited and nothing is known to revert it", command)
+
+
+def _as_change(operation):
+    """The CHANGE for the command; a switch is added, not set to true."""
+    shown = operation["after"]
+    if isinstance(shown, dict):
+        shown = ", ".join(f"{name}: {value}" for name, value in shown.items())
+    elif isinstance(shown, (list, tuple)):
+        shown = " ".join(str(value) for value in shown)
+    elif shown is True:
+        return dict(operation, direction="add", value=None)
+    return dict(operation, value=shown)
+
+
+def _patch_reason(edit, where, pod):
+    manager = reverting_manager(pod)
+    if manager:
+        return f"{manager['tool']} ({manager['object']}) reverts a live edit: change it in its source"
+    if (edit.get("api_version"), edit.get("kind")) not in [("apps/v1", kind) for kind in LIVE_KINDS]:
+        return f"live writes to {where} aren't tested: {edit.get('api_version')} {edit.get('kind')}"
+    if edit.get("inferred") or _unread(edit, pod):
+        return f"{where} itself wasn't in the evidence, so nobody knows who manages it"
+    name = f"{edit['kind']}/{edit['name']}"
+    for other in (pod.get("workload") or {}).get("managers") or []:
+        if other.get("reverts") in _REVERTING and other.get("object") == name:
+            return f"{other['tool']} ({other['object']}) may revert a live edit: change it in its source"
+    return None
+
+
+def _unread(edit, pod):
+    return any(
+        (item.get("kind"), item.get("name")) == (edit["kind"], edit["name"]) and item.get("read") is False
+        for item in (pod.get("workload") or {}).get("chain") or []
+    )
+
+
+def later_reverts(pod):
+    """Sentences: who overwrites a live edit at its next release."""
+    edit = (pod.get("workload") or {}).get("edit") or {}
+    name = f"{edit.get('kind')}/{edit.get('name')}"
+    return [
+        f"the next release of {item['tool']} ({item['object']}) overwrites it: change its source too"
+        for item in (pod.get("workload") or {}).get("managers") or []
+        if item.get("reverts") == "on_upgrade" and item.get("object") == name
+    ]
+
+
+def restart_command(pod):
+    """How to start the pods anew where a change of the template doesn't (strategy OnDelete), or None."""
+    strategy = (pod.get("workload") or {}).get("strategy") or {}
+    if strategy.get("type") != "OnDelete":
+        return None
+    return f"kubectl{namespace_option(pod)} delete pod {pod['name']}"

@@ -1,0 +1,163 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stands against a change whatever is allowed: the object's state, the namespace, the node, replicas that serve.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from ..quantities import parse_quantity, quantity_bytes, show_bytes
+from .costs import SLICE, is_gpu
+
+
+def of_object(pods):
+    """Sentences, why nothing of the object may be written now: paused, or a rollout of somebody else's goes on."""
+    found = []
+    for pod in pods:
+        workload = pod.get("workload") or {}
+        name = f"{workload.get('kind')}/{workload.get('name')}"
+        if workload.get("paused"):
+            found.append(f"{name} is paused: resume it, or ask who paused it, before it is changed")
+        current = [item["revision"] for item in workload.get("revisions") or [] if item.get("current")]
+        if not current and _unfinished(workload.get("replicas") or {}):
+            found.append(
+                f"a rollout of {name} hasn't ended, and whether the pod is of the newest revision isn't known: wait for it"
+            )
+        elif _is_old(pod, workload):
+            newest = workload["revisions"][-1]["revision"]
+            found.append(
+                f"{pod['name']} isn't of {name}'s newest revision {newest}: wait for that rollout and diagnose its pods"
+            )
+    return _once(found)
+
+
+def _unfinished(replicas):
+    return (
+        None not in (replicas.get("desired"), replicas.get("updated"))
+        and replicas["updated"] < replicas["desired"]
+    )
+
+
+def _is_old(pod, workload):
+    """Whether a newer revision than the pod's exists: what failed may be changed by it already."""
+    revisions = workload.get("revisions") or []
+    marked = [item for item in revisions if item.get("current")]
+    return bool(marked) and marked[-1] is not revisions[-1]
+
+
+def of_operation(operation, pod, namespace, node, pods):
+    """Sentences, what must change before ``operation``.
+
+    namespace, node: of the evidence, empty where not read; pods: how many run with the changed template.
+    """
+    if operation["target"] != "k8s" or not operation["name"].startswith("resources."):
+        return []
+    _resources, bound, resource = operation["name"].split(".", 2)
+    found = _autoscaled(operation, pod)
+    if operation["action"] == "remove":
+        return found + (_demanded(resource, namespace) if bound == "limits" else [])
+    if resource.startswith(SLICE):
+        return [f"slices of a GPU ({resource}) don't work together: it takes a larger slice, or whole GPUs"]
+    grown = _amount(operation["after"]) - _amount(operation["before"])
+    if grown > 0:
+        found += _over_node(operation, resource, node)
+        found += _over_quota(operation, bound, resource, namespace, grown * pods)
+        found += _over_maximum(operation, bound, resource, namespace)
+    return found
+
+
+def _amount(value):
+    return parse_quantity(value) or 0
+
+
+def _autoscaled(operation, pod):
+    return [
+        f"VerticalPodAutoscaler {item['name']} sets the resources of new pods: change it there"
+        for item in (pod.get("workload") or {}).get("autoscalers") or []
+        if item.get("kind") == "VerticalPodAutoscaler" and item.get("mode") != "Off"
+    ]
+
+
+def _demanded(resource, namespace):
+    """Quotas that refuse pods without this limit, limit ranges that add it again or refuse them."""
+    found = [
+        f"ResourceQuota {quota['name']} demands limits.{resource}: pods without it are refused; change the quota first"
+        for quota in namespace.get("quotas") or []
+        if f"limits.{resource}" in (quota.get("hard") or {})
+        and "Terminating" not in (quota.get("scopes") or [])
+    ]
+    for limit_range, item in _ranges(namespace):
+        if resource in (item.get("default") or {}):
+            found.append(
+                f"LimitRange {limit_range} adds a limit of {item['default'][resource]} {resource} to new pods: change it first"
+            )
+        elif resource in (item.get("max") or {}):
+            found.append(
+                f"LimitRange {limit_range} refuses pods without a limit of {resource}: change it first"
+            )
+    return found
+
+
+def _ranges(namespace):
+    for limit_range in namespace.get("limit_ranges") or []:
+        for item in limit_range.get("limits") or []:
+            if item.get("type") in ("Container", "Pod"):
+                yield limit_range["name"], item
+
+
+def _over_node(operation, resource, node):
+    allocatable = (node.get("allocatable") or {}).get(resource)
+    if allocatable is None or _amount(operation["after"]) <= _amount(allocatable):
+        return []
+    return [
+        f"{operation['name']} of {operation['after']} is more than the node's allocatable {_shown(resource, allocatable)}"
+    ]
+
+
+def _over_quota(operation, bound, resource, namespace, grown):
+    found = []
+    names = (f"{bound}.{resource}", resource) if bound == "requests" else (f"{bound}.{resource}",)
+    if is_gpu(resource):
+        names = (f"requests.{resource}",)
+    for quota in namespace.get("quotas") or []:
+        for name in names:
+            hard, used = (quota.get("hard") or {}).get(name), (quota.get("used") or {}).get(name)
+            if hard is not None and _amount(used) + grown > _amount(hard):
+                found.append(
+                    f"ResourceQuota {quota['name']} has {name} {hard}, of which {used or 0} are used: raise it first"
+                )
+    return found
+
+
+def _over_maximum(operation, bound, resource, namespace):
+    return [
+        f"LimitRange {name} allows {item['max'][resource]} of {resource} at most"
+        for name, item in _ranges(namespace)
+        if resource in (item.get("max") or {})
+        and _amount(operation["after"]) > _amount(item["max"][resource])
+    ]
+
+
+def _shown(resource, quantity):
+    return show_bytes(quantity_bytes(quantity)) if resource == "memory" else str(quantity)
+
+
+def serving_template(finding, judged):
+    """The sentence that refuses a template's change because the same template serves elsewhere, in a list.
+
+    judged: the diagnosis' ``workloads`` entry of the pod, or None. What failed at start on one node only isn't the
+    template's fault; what fails while serving may be.
+    """
+    if judged is None or judged.get("template_suspect") is not False:
+        return []
+    if finding["role"] != "trigger" or finding["phase"] == "serving":
+        return []
+    names = ", ".join(judged.get("serving") or []) or "other replicas"
+    return [
+        f"{names} serve with the same template, so it isn't the first suspect: look at this pod's node, GPU and volumes first"
+    ]
+
+
+def _once(texts):
+    return list(dict.fromkeys(texts))

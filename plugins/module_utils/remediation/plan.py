@@ -1,0 +1,427 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Diagnosis, evidence, budget and limits in; the plan document out: what to change at each edited object.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from ..diagnosis.budgeted import WITHIN, by_attempt, of_container
+from ..diagnosis.commands import in_cluster
+from ..documents import (
+    BUDGET_SCHEMA,
+    DIAGNOSIS_SCHEMA,
+    EVIDENCE_SCHEMA,
+    DocumentError,
+    change,
+    object_plan,
+    plan_document,
+    planned_change,
+    require,
+)
+from . import costs
+from .candidates import Step, candidates
+from .delivery import delivered, later_reverts, restart_command
+from .limits import limits_of, refusals, restart_refusals
+from .obstacles import of_object, of_operation, serving_template
+from .operations import operation
+from .revisions import way_back
+
+_CONSUMER = "the remediation plan"
+_ROLES = ("trigger", "contributing", "risk")
+_CHANGE = ("target", "name", "direction", "value", "with", "why", "proof", "command")
+# Field that makes a pod Guaranteed together with its request.
+_LIMITS = "resources.limits."
+_MOST_GPUS = 3
+_HOW = {"live": "live", "patch": "in its source", "by_hand": "by hand"}
+
+
+def plan(diagnosis, evidence, budget=None, limits=None):
+    """The plan document (``documents.plan_document``), one plan for each edited object of pods with a finding.
+
+    limits: ``{max_memory, max_gpus, min_model_len, min_concurrency, allow, apply}``, see ``limits.limits_of``. Nothing is
+    written here. Raises DocumentError where a document isn't one, doesn't have its shape, or belongs to other pods.
+    """
+    require(diagnosis, DIAGNOSIS_SCHEMA, _CONSUMER)
+    require(evidence, EVIDENCE_SCHEMA, _CONSUMER)
+    if budget is not None:
+        require(budget, BUDGET_SCHEMA, _CONSUMER)
+    document = plan_document(limits_of(limits))
+    if budget is None:
+        document["notes"].append(
+            "without a budget only changes that the log or a rule proves are planned: give the memory budget for sizes"
+        )
+    try:
+        document["plans"] = _plans(diagnosis, evidence, budget, document["limits"])
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise DocumentError(
+            f"{_CONSUMER} was given documents with the right schema but not their shape ({type(error).__name__}: {error}); "
+            "make them again from the evidence"
+        ) from error
+    return document
+
+
+def _plans(diagnosis, evidence, budget, limits):
+    known = {_key(pod): pod for pod in evidence["pods"]}
+    entries = by_attempt(budget)
+    objects: dict[tuple, list] = {}
+    for result in diagnosis["pods"]:
+        pod = known.get(_key(result))
+        if pod is None:
+            raise DocumentError(
+                f"{_CONSUMER}: the diagnosis names pod {_key(result)}, which the evidence doesn't hold: give the evidence that it was "
+                "made from"
+            )
+        objects.setdefault(_object_key(pod), []).append((pod, result))
+    first = {name for group in diagnosis.get("groups") or [] for name in [group.get("trigger_pod")] if name}
+    found = []
+    for members in objects.values():
+        members = sorted(members, key=lambda member: _key(member[0]) not in first)
+        if any(result["findings"] for _pod, result in members):
+            found.append(_Object(members, diagnosis, evidence, entries, limits).planned())
+    return found
+
+
+def _key(pod):
+    return f"{pod.get('namespace') or ''}/{pod['name']}"
+
+
+def _edit(pod):
+    workload = pod.get("workload") or {}
+    return workload.get("edit") or {}
+
+
+def _object_key(pod):
+    edit = _edit(pod)
+    if not edit.get("name"):
+        return ("pod", _key(pod))
+    return (pod.get("namespace"), edit.get("api_version"), edit.get("kind"), edit["name"])
+
+
+class _Object:
+    """The plan of one edited object. members: (evidence's pod, its diagnosis), the pod with the first error first."""
+
+    def __init__(self, members, diagnosis, evidence, entries, limits):
+        self.members, self.limits, self.entries = members, limits, entries
+        self.pods = [pod for pod, _result in members]
+        self.evidence = evidence
+        self.judged = {
+            name: item
+            for item in reversed(diagnosis.get("workloads") or [])
+            for name in item.get("pods") or []
+        }
+        own = {_key(pod) for pod in self.pods}
+        known = [pod for pod in evidence["pods"] if _object_key(pod) == _object_key(self.pods[0])]
+        self.restarted = costs.restarts(known or self.pods)
+        edit = _edit(self.pods[0])
+        self.plan = object_plan(
+            {
+                "namespace": self.pods[0].get("namespace"),
+                "kind": edit.get("kind"),
+                "name": edit.get("name"),
+                "api_version": edit.get("api_version"),
+                "path": edit.get("path"),
+            },
+            sorted(own),
+        )
+        self.seen: dict[tuple, dict] = {}
+
+    def planned(self):
+        plan = self.plan
+        plan["blocked"] = of_object(self.pods)
+        for role in _ROLES:
+            for pod, result in self.members:
+                for finding in result["findings"]:
+                    if finding["role"] == role:
+                        self._finding(finding, pod)
+        _number(plan["changes"])
+        kept = {_name(item["change"]) for item in plan["changes"]}
+        plan["rejected"] = [item for item in plan["rejected"] if _name(item["change"]) not in kept]
+        self._notes()
+        plan["sentence"] = _sentence(plan)
+        return plan
+
+    # --- one finding ---
+
+    def _finding(self, finding, pod):
+        if finding["cause"] not in self.plan["causes"]:
+            self.plan["causes"].append(finding["cause"])
+        container = _container(pod, finding["container"])
+        entry = self._entry(pod, container, finding["attempt"])
+        self._back(finding, pod, container)
+        found = candidates(finding, entry, pod, container)
+        for step in found.steps:
+            self._step(step, finding, pod, container, entry)
+        for item, why in found.considered:
+            self._refuse("considered", item, why)
+        for item in finding["rejected"]:
+            self._refuse("rejected", item, item["why"])
+        if finding["role"] == "trigger" and finding["cause"] in WITHIN:
+            self._hardware(finding, pod, container, entry)
+
+    def _entry(self, pod, container, attempt):
+        if container is None:
+            return None
+        mine = of_container(self.entries, pod, container)
+        if attempt is not None:
+            return mine.get(attempt) or mine.get(None)
+        return mine[max(mine, key=lambda index: -1 if index is None else index)] if mine else None
+
+    def _back(self, finding, pod, container):
+        """Back to the revision that ran, before anything else: it costs nothing."""
+        back = way_back(finding, pod)
+        if back is None:
+            return
+        rows, sentence, why = back
+        if not rows:
+            advised = next(item for item in finding["recommend"] if item["name"] == "rollback_revision")
+            self._step(
+                Step((dict(advised, why=f"{advised['why']} {why}"),), "nothing", sentence),
+                finding,
+                pod,
+                container,
+                None,
+            )
+            return
+        made = [
+            (operation(row, pod, _container(pod, row.get("of")) or container).change, row) for row in rows
+        ]
+        whole = [item for item, _row in made if item is not None]
+        # The pods that serve have that template already.
+        self._add(whole, Step(tuple(rows), "nothing", sentence), finding, pod, container, None, back=True)
+
+    def _step(self, step, finding, pod, container, entry):
+        made, first = [], True
+        rows = (
+            step.rows
+            if in_cluster(pod)
+            else [row for row in step.rows if row["target"] != "k8s"] or step.rows
+        )
+        for row in rows:
+            result = operation(row, pod, container)
+            if result.change is not None:
+                made.append(result.change)
+            elif first:
+                self._refuse("considered", row, result.refused)
+                return
+            first = False
+        self._add(made, step, finding, pod, container, entry)
+
+    def _add(self, made, step, finding, pod, container, entry, back=False):
+        made = [item for item in made if not self._known(item, pod, finding)]
+        if not made:
+            return
+        refused = self._refused(made, step, finding, pod, container, back)
+        advised = all(item["action"] is None for item in made)
+        state = "advised" if advised else "refused" if refused else "planned"
+        tag = object()
+        for item in made:
+            self.plan["changes"].append(
+                planned_change(
+                    _shown(item),
+                    state,
+                    step=tag,
+                    refused=[] if advised else refused,
+                    cause=finding["cause"],
+                    role=finding["role"],
+                    pod=_key(pod),
+                    proof=step.proof or item["why"],
+                    predicted={"before": step.before, "after": step.after},
+                    costs=step.costs,
+                    takes=costs.in_words(step.costs),
+                    delivery=delivered(item, pod, container),
+                    **({} if advised else self._restart(item, pod, container, back)),
+                )
+            )
+
+    def _known(self, item, pod, finding):
+        """Whether the object's plan holds this change already; another value for another pod is considered."""
+        key = (item["container"], item["target"], item["name"], item["action"])
+        for planned in self.plan["changes"]:
+            same = [planned["change"][name] for name in ("container", "target", "name", "action")] == list(
+                key
+            )
+            if same and finding["cause"] not in (planned["cause"], *planned["also"]):
+                planned["also"].append(finding["cause"])
+        other = self.seen.setdefault(key, dict(item, cause=finding["cause"], pod=_key(pod)))
+        if other["pod"] == _key(pod) and other["cause"] == finding["cause"]:
+            return any(
+                _shown(item) == planned["change"] and planned["cause"] == finding["cause"]
+                for planned in self.plan["changes"]
+            )
+        if other["after"] != item["after"]:
+            self._refuse(
+                "considered", item, f"{other['pod']} ({other['cause']}) comes first, with {other['after']}"
+            )
+        return True
+
+    def _refuse(self, where, item, why):
+        listed = {"change": _plain(item), "why": why}
+        if listed not in self.plan[where]:
+            self.plan[where].append(listed)
+
+    # --- what it needs and takes ---
+
+    def _refused(self, made, step, finding, pod, container, back):
+        namespace = (self.evidence.get("namespaces") or {}).get(pod.get("namespace")) or {}
+        node = (self.evidence.get("nodes") or {}).get(pod.get("node")) or {}
+        gpus = _more_gpus(step.rows, container)
+        names = [item["name"] for item in made]
+        found = list(self.plan["blocked"]) if not back else []
+        for item in made:
+            # A request lies within its limit.
+            within = item["name"] == "resources.requests.memory" and "resources.limits.memory" in names
+            if not within and (not back or item["name"].startswith("resources.")):
+                found += refusals(item, self.limits, step.costs, step.after, gpus)
+            found += of_operation(item, pod, namespace, node, self.restarted["pods"])
+        if not back:
+            found += restart_refusals(self.restarted["serving"], self.limits)
+            found += serving_template(finding, self.judged.get(_key(pod)))
+        return list(dict.fromkeys(found))
+
+    def _restart(self, item, pod, container, back):
+        restarted = dict(self.restarted, serving=0) if back else dict(self.restarted)
+        strategy = (pod.get("workload") or {}).get("strategy")
+        changed, extra = costs.rollout(_edit(pod).get("kind"), strategy, restarted, costs.gpus_of(container))
+        return {
+            "restarts": restarted,
+            "downtime": costs.downtime(restarted, (container or {}).get("probes")),
+            "strategy": changed,
+            "extra_gpus": extra,
+            "risks": _risks(item, pod) + later_reverts(pod),
+        }
+
+    def _hardware(self, finding, pod, container, entry):
+        """Where no setting helps: the GPUs that would hold it, in words."""
+        helps = any(
+            item["cause"] == finding["cause"] and item["state"] != "advised" and item["costs"] != "hardware"
+            for item in self.plan["changes"]
+        )
+        found = (entry or {}).get("hardware") or []
+        if helps or not found:
+            return
+        named = ", ".join(f"{item['count']} x {item['gpu']}" for item in found[:_MOST_GPUS])
+        row = change(
+            "action",
+            "larger_gpu",
+            "set",
+            found[0]["gpu"],
+            f"these would hold the same settings: {named}",
+            "budget",
+        )
+        self.plan["changes"] = [
+            item
+            for item in self.plan["changes"]
+            if (item["cause"], item["change"]["name"]) != (finding["cause"], "larger_gpu")
+        ]
+        self.seen.pop((container and container["name"], "action", "larger_gpu", None), None)
+        self._step(Step((row,), "hardware"), finding, pod, container, entry)
+
+    def _notes(self):
+        plan, pod = self.plan, self.pods[0]
+        command = restart_command(pod)
+        if command:
+            plan["notes"].append(
+                f"the strategy is OnDelete: the pods start anew only when they are deleted ({command})"
+            )
+        partition = ((pod.get("workload") or {}).get("strategy") or {}).get("partition")
+        if partition:
+            plan["notes"].append(f"the partition {partition} keeps pods below that ordinal as they are")
+        for cause in plan["causes"]:
+            if not any(cause in (item["cause"], *item["also"]) for item in plan["changes"]):
+                plan["notes"].append(f"nothing is planned against {cause}: {_why_nothing(plan)}")
+
+
+def _why_nothing(plan):
+    return (
+        "its mechanism allows no change of the settings"
+        if not plan["considered"]
+        else "see what was considered"
+    )
+
+
+def _more_gpus(rows, container):
+    """How many GPUs the container has with a step's changes, or None where it needs no more than it has."""
+    counts = [
+        int(row["value"])
+        for row in rows
+        if row["target"] == "k8s" and costs.is_gpu(row["name"][len(_LIMITS) :])
+    ]
+    return max(counts) if counts and max(counts) > costs.gpus_of(container) else None
+
+
+def _container(pod, name):
+    containers = pod.get("containers") or []
+    return next((item for item in containers if item["name"] == name), None)
+
+
+def _shown(item):
+    return {name: item[name] for name in (*_CHANGE, "container", "action", "before", "after")}
+
+
+def _plain(item):
+    return {name: item.get(name) for name in _CHANGE}
+
+
+def _name(item):
+    return (item["target"], item["name"].lstrip("-").replace("-", "_"), item["direction"])
+
+
+def _risks(item, pod):
+    """What a change makes worse, in sentences."""
+    found = []
+    if pod.get("qos") == "Guaranteed" and item["name"].startswith(_LIMITS) and item["action"] == "remove":
+        found.append(
+            "the pod is no longer Guaranteed: it loses exclusive CPUs under the static CPU manager and is evicted before those that are"
+        )
+    if item["name"] == "resources.limits.memory" and item["before"] is None and item["action"] == "set":
+        found.append(
+            "without a limit the container could use the node's memory; with it, it is killed at the limit"
+        )
+    if item["name"] == "--gpu-memory-utilization" and item["direction"] == "increase":
+        found.append("less memory is left beside the budget for graphs, NCCL and workspaces")
+    if item["name"] == "--cpu-offload-gb" and item["direction"] in ("set", "increase"):
+        found.append("the weights that move take pinned host memory")
+    if item["name"] in ("volumes.shm", "volumes.shm.sizeLimit"):
+        found.append("what is written to /dev/shm counts against the memory limit")
+    if item["target"] == "k8s" and item["name"].startswith("startupProbe"):
+        found.append("a start that hangs is found later")
+    return found
+
+
+def _number(changes):
+    """Steps as numbers from 1 on, in order."""
+    numbers: dict[int, int] = {}
+    for item in changes:
+        item["step"] = numbers.setdefault(id(item["step"]), len(numbers) + 1)
+
+
+def _sentence(plan):
+    counts = {
+        state: len({item["step"] for item in plan["changes"] if item["state"] == state})
+        for state in ("planned", "refused", "advised")
+    }
+    shown = plan["object"]
+    name = f"{shown['kind']}/{shown['name']}" if shown["name"] else plan["pods"][0].lstrip("/")
+    first = next((item for item in plan["changes"] if item["state"] == "planned"), None)
+    if first is None:
+        text = f"{name}: nothing can be changed as it is allowed now"
+    else:
+        made = first["change"]
+        what = (
+            f"remove {made['name']}"
+            if made["action"] == "remove"
+            else f"set {made['name']} to {_value(made['after'])}"
+        )
+        if made["before"] is not None:
+            what += f" (now {_value(made['before'])})"
+        text = f"{name}: first {what}, {_HOW[first['delivery']['how']]}"
+    parts = [f"{counts[state]} {state}" for state in ("planned", "refused", "advised") if counts[state]]
+    return f"{text}; steps: {', '.join(parts)}." if parts else f"{text}."
+
+
+def _value(value):
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {item}" for name, item in value.items())
+    return "on" if value is True else value
