@@ -679,8 +679,8 @@ def planned_change(change, state, **more):
 
     change: a CHANGE with ``container``, ``action`` (set, remove, None for what only a person does), ``before`` and ``after``;
     step: changes of the same step go together, steps of a trigger are alternatives, the cheapest first; refused:
-    sentences, what must be given or done first; also: further causes that it is right for; proof: the counterfactual in words; predicted: ``{before, after}`` of the
-    budget; costs: what it takes from the user, see ``sizing.fit.COSTS``; restarts: ``{pods, serving}``; downtime:
+    sentences, what must be given or done first; also: further causes that it is right for; proof: the counterfactual in
+    words; predicted: ``{before, after}`` of the budget; costs: what it takes from the user, see ``sizing.fit.COSTS``; restarts: ``{pods, serving}``; downtime:
     ``{seconds, at_most, sentence}``; extra_gpus: for the rollout; strategy: None or ``{before, after, why}``;
     delivery: ``{how, why, command}``; risks: sentences, what it makes worse.
     """

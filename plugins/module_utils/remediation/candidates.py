@@ -32,6 +32,17 @@ _SIZES = frozenset(
         *("VLLM_CPU_KVCACHE_SPACE", "LMCACHE_MAX_LOCAL_CPU_SIZE"),
     )
 )
+# What makes weights on a GPU smaller; where they don't fit, nothing else helps.
+_OF_WEIGHTS = frozenset(
+    (
+        *("--tensor-parallel-size", "--pipeline-parallel-size", "--quantization", "--cpu-offload-gb"),
+        *("smaller_quantization", "--speculative-config", "--language-model-only"),
+    )
+)
+# They show more of what happens, and cure nothing.
+_OBSERVING = frozenset(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING", "VLLM_TRACE_FUNCTION"))
+# Causes whose settings are tried one after the other to find the fault.
+_TRIED = ("not_memory_cuda_fault", "not_memory_hang")
 _PROVED = ("budget", "arithmetic", "log")
 _RANKS = {
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -46,13 +57,14 @@ _OPPOSITE = {"increase": "decrease", "decrease": "increase", "add": "remove", "r
 
 class Step(NamedTuple):
     """Changes that go together. rows: CHANGEs; costs: the dearest of what they take; proof: the counterfactual in words;
-    before, after: the budget's, as ``after`` of its changes, or None."""
+    before, after: the budget's, as ``after`` of its changes, or None; trial: whether it finds out more than it cures."""
 
     rows: tuple
     costs: str
     proof: str | None = None
     before: dict | None = None
     after: dict | None = None
+    trial: bool = False
 
 
 class Candidates(NamedTuple):
@@ -130,6 +142,10 @@ class _Candidates:
 
     def _for_cause(self, row, wrong):
         """Whether a change that helps the budget helps this cause: beside the budget it must make room there."""
+        if self.cause in WITHIN and (row["name"], row["direction"]) == (UTILIZATION, "decrease"):
+            return False
+        if self.cause == "gpu_weights_oom":
+            return row["name"] in _OF_WEIGHTS
         if self.cause not in BESIDE:
             return True
         if _key(row) in wrong:
@@ -272,7 +288,8 @@ class _Candidates:
         if item["name"] in _SHM and not self._shm_fits():
             item = dict(item, **{"with": [name for name in item["with"] if name != LIMIT]})
             return Step((item, *self._limit_for_shm(item)), costs.taken(item), self._why(item))
-        return Step((item,), costs.taken(item), self._why(item))
+        trial = item["name"] in _OBSERVING or (self.cause in _TRIED and item["target"] in ("flag", "env"))
+        return Step((item,), costs.taken(item), self._why(item), trial=trial)
 
     def _why(self, item):
         return f"{item['why']} (by {item['proof']})" if item["proof"] in _PROVED else None
@@ -388,8 +405,10 @@ def _are_pair(row, other):
 
 def _order(step):
     """Singles before pairs, the cheapest first; hardware and what a person does last."""
-    by_person = all(row["target"] == "action" for row in step.rows)
-    hardware = step.costs == "hardware"
+    by_person = step.trial or all(row["target"] == "action" for row in step.rows)
+    # Offloaded weights cross the bus in each step: only where nothing else but hardware helps.
+    last = any(row["name"] == "--cpu-offload-gb" for row in step.rows)
+    hardware = 2 if step.costs == "hardware" else int(last)
     changed = [row for row in step.rows if row["target"] in ("flag", "env")]
     return (by_person, hardware, len(changed) > 1, costs.rank(step.costs))
 

@@ -35,6 +35,25 @@ _TAKEN = {
     "--tensor-parallel-size": "hardware",
     "--pipeline-parallel-size": "hardware",
 }
+# The other way round they give: more of these, less or none of those.
+_GIVE_MORE = frozenset(
+    (
+        *(
+            "--max-num-batched-tokens",
+            "--max-num-seqs",
+            "--kv-cache-memory-bytes",
+            "--num-gpu-blocks-override",
+        ),
+        *("--max-model-len", "--limit-mm-per-prompt", "--max-loras", "--max-seq-len-to-capture"),
+    )
+)
+_GIVE_LESS = frozenset(
+    (
+        *("--enforce-eager", "--cudagraph-capture-sizes", "--cuda-graph-sizes", "--cpu-offload-gb"),
+        *("--no-enable-prefix-caching", "--language-model-only", "--tensor-parallel-size"),
+        "--pipeline-parallel-size",
+    )
+)
 _IN_WORDS = {
     "nothing": "nothing",
     "speed": "speed",
@@ -48,6 +67,8 @@ _IN_WORDS = {
 SLICE = "nvidia.com/mig-"
 # Kinds that delete a pod before they make the next one.
 _NO_SURGE = ("StatefulSet", "DaemonSet", "ReplicaSet", "Pod")
+_ONE = "the only replica gives its GPUs back before the new one starts"
+_SEVERAL = "one replica after the other, none before its GPUs are free"
 # Rolling updates of a Deployment without a strategy of its own.
 _DEFAULT_SURGE = "25%"
 
@@ -58,7 +79,14 @@ def taken(item):
         return item["costs"]
     if item["name"] == "--gpu-memory-utilization" and item["direction"] == "decrease":
         return "concurrency"
-    return _TAKEN.get(item["name"], "nothing")
+    return "nothing" if gives(item) else _TAKEN.get(item["name"], "nothing")
+
+
+def gives(item):
+    """Whether a CHANGE gives what others of its name take."""
+    if item["direction"] in ("decrease", "remove"):
+        return item["name"] in _GIVE_LESS
+    return item["direction"] == "increase" and item["name"] in _GIVE_MORE
 
 
 def rank(costs):
@@ -117,20 +145,27 @@ def rollout(kind, strategy, restarted, gpus):
     now, count = strategy or {}, restarted["pods"]
     recreates = now.get("type") == "Recreate"
     surge = _surge(now.get("max_surge"), count)
-    if count == 1:
-        if recreates:
-            return None, 0
-        wanted = {"type": "Recreate"}
-        why = "the only replica gives its GPUs back before the new one starts"
-    else:
-        if not recreates and surge == 0:
-            return None, 0
-        wanted = {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1}
-        why = "one replica after the other, none before its GPUs are free"
+    wanted = rolling(count)
+    if recreates if count == 1 else not recreates and surge == 0:
+        return None, 0
+    why = _ONE if count == 1 else _SEVERAL
     if not recreates:
         why += f"; as it is, the rollout would wait for {surge * gpus} spare GPU{'s' if surge * gpus > 1 else ''}"
-    shown = {name: now.get(name) for name in ("type", "max_surge", "max_unavailable")} if strategy else None
-    return {"before": shown, "after": wanted, "why": why}, 0
+    return {"before": shown_strategy(strategy), "after": wanted, "why": why}, 0
+
+
+def rolling(replicas):
+    """The strategy of a Deployment that needs no spare GPU: Recreate for one replica only."""
+    if replicas == 1:
+        return {"type": "Recreate"}
+    return {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1}
+
+
+def shown_strategy(strategy):
+    """The part of the evidence's strategy that ``rolling`` sets, or None."""
+    if not strategy:
+        return None
+    return {name: strategy.get(name) for name in ("type", "max_surge", "max_unavailable")}
 
 
 def _surge(value, count):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ..documents import DocumentError
 from ..quantities import quantity_bytes, show_bytes, to_gi
+from .costs import gives
 
 # Permission -> what it lets a change take.
 PERMISSIONS = {
@@ -109,18 +110,13 @@ def refusals(operation, limits, costs, after=None, gpus=None):
     if name == "--max-model-len" and operation["direction"] == "decrease":
         return _length(value, limits)
     permission = _NEEDED.get(name)
-    if permission and not _gives_back(operation):
+    if permission and not gives(operation):
         return _permission(permission, limits)
     if name == "--max-num-seqs" and operation["direction"] == "decrease":
         return _concurrency(value, limits, "max_num_seqs")
     if costs == "concurrency":
         return _concurrency((after or {}).get("max_concurrency"), limits, "requests of full length at once")
     return []
-
-
-def _gives_back(operation):
-    """Whether a change takes back what the permission is about: less offload, for instance."""
-    return operation["name"] == "--cpu-offload-gb" and operation["direction"] in ("decrease", "remove")
 
 
 def _memory(operation, limits):

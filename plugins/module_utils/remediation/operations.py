@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..engine.flags import is_secret
 from ..quantities import parse_quantity
+from .costs import rolling, shown_strategy
 
 # Flags that say off what they name: ``--no-enable-prefix-caching`` is the setting ``enable_prefix_caching``.
 _NEGATED = "--no-"
@@ -22,6 +23,11 @@ _PROBES = {"startupProbe": "startup", "livenessProbe": "liveness"}
 _PROBE_FIELDS = {"failureThreshold": "failure_threshold", "periodSeconds": "period_seconds"}
 # A start that a probe cut off needs more than it was given; how much more nothing tells.
 _LONGER = 2
+# Fields that the workload module sets; the rest is a person's.
+_WRITTEN = (
+    *("volumes.shm", "volumes.shm.sizeLimit", "startupProbe", "strategy", "image"),
+    *("resources.limits.", "resources.requests."),
+)
 _NOTHING_SAYS = "nothing says how much"
 
 
@@ -42,8 +48,10 @@ def operation(item, pod, container):
         return Operation(_made(item, container, None, None, None))
     if item["target"] == "env" and is_secret(item["name"]):
         return Operation(None, "it is a secret, which no plan sets")
-    if item["target"] == "k8s" and item["name"].partition("/")[0] in ("resourcequota", "limitrange", "vpa"):
+    if item["target"] == "k8s" and not item["name"].startswith(_WRITTEN):
         return Operation(_made(item, container, None, None, None))
+    if item["name"] == "strategy":
+        return _strategy(item, pod, container)
     before = _before(item, pod, container)
     if item["direction"] == "remove":
         if before is None and item["target"] != "flag":
@@ -57,6 +65,18 @@ def operation(item, pod, container):
     if _backwards(item["direction"], before, after):
         return Operation(None, f"{before} is in force, which is beyond it")
     return Operation(_made(item, container, "set", before, after))
+
+
+def _strategy(item, pod, container):
+    """Recreate is for the only replica of a Deployment; several restart one after the other."""
+    workload = pod.get("workload") or {}
+    if (workload.get("edit") or {}).get("kind") != "Deployment":
+        return Operation(None, "only a Deployment surges; others delete a pod before they make the next")
+    wanted = rolling((workload.get("replicas") or {}).get("desired"))
+    before = shown_strategy(workload.get("strategy"))
+    if before is not None and wanted.items() <= before.items():
+        return Operation(None, "it is in force already")
+    return Operation(_made(item, container, "set", before, wanted))
 
 
 def _made(item, container, action, before, after):

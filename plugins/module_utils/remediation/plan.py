@@ -213,7 +213,7 @@ class _Object:
         if not made:
             return
         refused = self._refused(made, step, finding, pod, container, back)
-        advised = all(item["action"] is None for item in made)
+        advised = step.trial or all(item["action"] is None for item in made)
         state = "advised" if advised else "refused" if refused else "planned"
         tag = object()
         for item in made:
@@ -294,8 +294,14 @@ class _Object:
 
     def _hardware(self, finding, pod, container, entry):
         """Where no setting helps: the GPUs that would hold it, in words."""
+        last = {
+            id(item["step"]) for item in self.plan["changes"] if item["change"]["name"] == "--cpu-offload-gb"
+        }
         helps = any(
-            item["cause"] == finding["cause"] and item["state"] != "advised" and item["costs"] != "hardware"
+            item["cause"] == finding["cause"]
+            and item["state"] != "advised"
+            and item["costs"] != "hardware"
+            and id(item["step"]) not in last
             for item in self.plan["changes"]
         )
         found = (entry or {}).get("hardware") or []
