@@ -132,6 +132,11 @@ class _Candidates:
                 continue
             if self._spans([row]):
                 continue
+            lacking = self._lacking(row)
+            if row["helps"] and lacking > 0:
+                why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"
+                self.considered.append((row, f"{why}: it would end while graphs are captured"))
+                continue
             pair = [other for other in rows if _are_pair(row, other)]
             together = [row, *pair]
             taken.update(_key(item) for item in together)
@@ -139,6 +144,17 @@ class _Candidates:
             proof = of_row(self.entry, row, self.cause)
             steps.append(Step(self._complete(together), dearest, proof, self._before(), row["after"]))
         return steps
+
+    def _lacking(self, row):
+        """Bytes that are surely missing beside the budget with a change; none where the log shows that graphs were captured."""
+        outside, after = self.entry.get("outside"), row["after"].get("outside")
+        captured = any(
+            part["name"] == "graph" and part["proof"] == "measured"
+            for part in self.entry.get("segments") or []
+        )
+        if after is None or captured:
+            return 0
+        return -after - ((outside or {}).get("error_bytes") or 0)
 
     def _for_cause(self, row, wrong):
         """Whether a change that helps the budget helps this cause: beside the budget it must make room there."""
@@ -405,7 +421,7 @@ def _are_pair(row, other):
 
 def _order(step):
     """Singles before pairs, the cheapest first; hardware and what a person does last."""
-    by_person = step.trial or all(row["target"] == "action" for row in step.rows)
+    by_person = step.trial or any(row["target"] == "action" for row in step.rows)
     # Offloaded weights cross the bus in each step: only where nothing else but hardware helps.
     last = any(row["name"] == "--cpu-offload-gb" for row in step.rows)
     hardware = 2 if step.costs == "hardware" else int(last)

@@ -209,11 +209,10 @@ class _Object:
         self._add(made, step, finding, pod, container, entry)
 
     def _add(self, made, step, finding, pod, container, entry, back=False):
-        made = [item for item in made if not self._known(item, pod, finding)]
-        if not made:
+        if not made or self._known(made[0], pod, finding):
             return
         refused = self._refused(made, step, finding, pod, container, back)
-        advised = step.trial or all(item["action"] is None for item in made)
+        advised = step.trial or any(item["action"] is None for item in made)
         state = "advised" if advised else "refused" if refused else "planned"
         tag = object()
         for item in made:
@@ -236,24 +235,24 @@ class _Object:
             )
 
     def _known(self, item, pod, finding):
-        """Whether the object's plan holds this change already; another value for another pod is considered."""
+        """Whether a step that begins with this change is in the object's plan already, for this or another finding.
+
+        Another value for another finding is considered: the one that comes first is made first.
+        """
         key = (item["container"], item["target"], item["name"], item["action"])
-        for planned in self.plan["changes"]:
-            same = [planned["change"][name] for name in ("container", "target", "name", "action")] == list(
-                key
-            )
-            if same and finding["cause"] not in (planned["cause"], *planned["also"]):
-                planned["also"].append(finding["cause"])
-        other = self.seen.setdefault(key, dict(item, cause=finding["cause"], pod=_key(pod)))
-        if other["pod"] == _key(pod) and other["cause"] == finding["cause"]:
-            return any(
-                _shown(item) == planned["change"] and planned["cause"] == finding["cause"]
-                for planned in self.plan["changes"]
-            )
+        mine = (_key(pod), finding["cause"])
+        other = self.seen.setdefault(key, {"by": mine, "after": item["after"]})
+        if other["by"] == mine:
+            return any(_shown(item) == planned["change"] for planned in self.plan["changes"])
         if other["after"] != item["after"]:
             self._refuse(
-                "considered", item, f"{other['pod']} ({other['cause']}) comes first, with {other['after']}"
+                "considered", item, f"{' ('.join(other['by'])}) comes first, with {_value(other['after'])}"
             )
+            return True
+        for planned in self.plan["changes"]:
+            same = tuple(planned["change"][name] for name in ("container", "target", "name", "action")) == key
+            if same and finding["cause"] not in (planned["cause"], *planned["also"]):
+                planned["also"].append(finding["cause"])
         return True
 
     def _refuse(self, where, item, why):
