@@ -105,9 +105,7 @@ def _before(item, pod, container):
     shm = pod.get("shm") or {}
     return {
         "volumes.shm.sizeLimit": shm.get("size_limit"),
-        "terminationGracePeriodSeconds": pod.get("grace_period"),
-        "lifecycle.preStop": (container.get("lifecycle") or {}).get("pre_stop"),
-        "strategy": ((pod.get("workload") or {}).get("strategy") or {}).get("type"),
+        "image": container.get("image"),
     }.get(name)
 
 

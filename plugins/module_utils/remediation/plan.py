@@ -149,10 +149,12 @@ class _Object:
             self.plan["causes"].append(finding["cause"])
         container = _container(pod, finding["container"])
         entry = self._entry(pod, container, finding["attempt"])
-        self._back(finding, pod, container)
+        if self._back(finding, pod, container):
+            kept = [item for item in finding["recommend"] if item["name"] != "rollback_revision"]
+            finding = dict(finding, recommend=kept)
         found = candidates(finding, entry, pod, container)
         for step in found.steps:
-            self._step(step, finding, pod, container, entry)
+            self._step(step, finding, pod, container)
         for item, why in found.considered:
             self._refuse("considered", item, why)
         for item in finding["rejected"]:
@@ -169,29 +171,23 @@ class _Object:
         return mine[max(mine, key=lambda index: -1 if index is None else index)] if mine else None
 
     def _back(self, finding, pod, container):
-        """Back to the revision that ran, before anything else: it costs nothing."""
+        """Back to the revision that ran, before anything else, for it costs nothing; whether there is one."""
         back = way_back(finding, pod)
         if back is None:
-            return
+            return False
         rows, sentence, why = back
         if not rows:
-            advised = next(item for item in finding["recommend"] if item["name"] == "rollback_revision")
-            self._step(
-                Step((dict(advised, why=f"{advised['why']} {why}"),), "nothing", sentence),
-                finding,
-                pod,
-                container,
-                None,
-            )
-            return
-        made = [
-            (operation(row, pod, _container(pod, row.get("of")) or container).change, row) for row in rows
-        ]
-        whole = [item for item, _row in made if item is not None]
+            item = next(item for item in finding["recommend"] if item["name"] == "rollback_revision")
+            item = dict(item, why=f"{item['why']} {why}")
+            self._step(Step((item,), "nothing", sentence), finding, pod, container)
+            return True
+        made = [operation(row, pod, _container(pod, row["of"]) or container).change for row in rows]
+        whole = [item for item in made if item is not None]
         # The pods that serve have that template already.
-        self._add(whole, Step(tuple(rows), "nothing", sentence), finding, pod, container, None, back=True)
+        self._add(whole, Step(tuple(rows), "nothing", sentence), finding, pod, container, back=True)
+        return True
 
-    def _step(self, step, finding, pod, container, entry):
+    def _step(self, step, finding, pod, container):
         made, first = [], True
         rows = (
             step.rows
@@ -206,9 +202,9 @@ class _Object:
                 self._refuse("considered", row, result.refused)
                 return
             first = False
-        self._add(made, step, finding, pod, container, entry)
+        self._add(made, step, finding, pod, container)
 
-    def _add(self, made, step, finding, pod, container, entry, back=False):
+    def _add(self, made, step, finding, pod, container, back=False):
         if not made or self._known(made[0], pod, finding):
             return
         refused = self._refused(made, step, finding, pod, container, back)
@@ -229,7 +225,7 @@ class _Object:
                     predicted={"before": step.before, "after": step.after},
                     costs=step.costs,
                     takes=costs.in_words(step.costs),
-                    delivery=delivered(item, pod, container),
+                    delivery=delivered(item, pod, _container(pod, item["container"]) or container),
                     **({} if advised else self._restart(item, pod, container, back)),
                 )
             )
@@ -321,7 +317,7 @@ class _Object:
             if (item["cause"], item["change"]["name"]) != (finding["cause"], "larger_gpu")
         ]
         self.seen.pop((container and container["name"], "action", "larger_gpu", None), None)
-        self._step(Step((row,), "hardware"), finding, pod, container, entry)
+        self._step(Step((row,), "hardware"), finding, pod, container)
 
     def _notes(self):
         plan, pod = self.plan, self.pods[0]

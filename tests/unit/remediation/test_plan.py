@@ -1,0 +1,501 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of an edited object: its order, its proof, what it takes, how it is delivered, what stands against it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from plan_samples import (
+    EVERYTHING,
+    budget,
+    diagnosis,
+    entry,
+    evidence,
+    finding,
+    oom,
+    planned,
+    pod,
+    row,
+    steps,
+    workload,
+)
+
+from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnose import diagnose
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, change
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.plan import plan
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import budgets_of
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+LENGTH, UTILIZATION, TOKENS = "--max-model-len", "--gpu-memory-utilization", "--max-num-batched-tokens"
+CPU, LIMIT = "resources.limits.cpu", "resources.limits.memory"
+NO_CPU = change("k8s", CPU, "remove", None, "it throttles", "rule")
+EAGER = change("flag", "--enforce-eager", "add", None, "no graphs, no memory for them", "rule")
+SERVES = [{"type": "Ready", "status": "True"}]
+
+
+def throttled(seen=None, namespace=None, **limits):
+    document = evidence(seen or pod(limits={"cpu": "4"}, requests={"cpu": "4"}), namespace=namespace)
+    (found,) = planned(diagnosis(finding("cpu_throttling", NO_CPU)), document, **limits)["changes"]
+    return found
+
+
+# Order and proof.
+
+
+def test_a_document_has_every_documented_field():
+    found = plan(diagnosis(finding("cpu_throttling", NO_CPU)), evidence(pod(limits={"cpu": "4"})))
+    assert set(found) == set(documents.plan_document({}))
+    assert set(found["plans"][0]) == set(documents.object_plan({}, []))
+    (item,) = found["plans"][0]["changes"]
+    assert set(item) == set(documents.planned_change(item["change"], "planned"))
+    json.dumps(found)
+
+
+def test_singles_come_before_pairs_the_cheapest_first_and_hardware_last():
+    pair = (
+        row(TOKENS, "decrease", 2048, "speed", with_=("--max-num-seqs",)),
+        row("--max-num-seqs", "decrease", 8, "concurrency", with_=(TOKENS,)),
+    )
+    menu = (
+        row("--tensor-parallel-size", "increase", 2, "hardware"),
+        *pair,
+        row("--kv-cache-dtype", "set", "fp8", "precision"),
+        row(LENGTH, "decrease", 16384, "context"),
+        row(UTILIZATION, "increase", 0.95),
+    )
+    found = planned(diagnosis(finding()), None, budget(entry(*menu)), **EVERYTHING)
+    assert steps(found) == [
+        ("planned", {UTILIZATION: 0.95}),
+        ("planned", {LENGTH: 16384}),
+        ("planned", {"--kv-cache-dtype": "fp8"}),
+        ("planned", {TOKENS: 2048, "--max-num-seqs": 8}),
+        ("planned", {"--tensor-parallel-size": 2, "resources.limits.nvidia.com/gpu": "2"}),
+    ]
+
+
+def test_weights_go_to_the_host_only_where_nothing_cheaper_helps_and_the_limit_goes_with_them():
+    menu = (row("--cpu-offload-gb", "set", 4, "speed"), row(LENGTH, "decrease", 16384, "context"))
+    seen = evidence(pod(limits={"memory": "40Gi"}, requests={"memory": "32Gi"}))
+    sized = budget(entry(*menu, host={"limit": 40 * GIB, "request": 32 * GIB}))
+    found = planned(diagnosis(finding()), seen, sized, **EVERYTHING)
+    assert steps(found) == [
+        ("planned", {LENGTH: 16384}),
+        ("planned", {"--cpu-offload-gb": 4, LIMIT: "44Gi", "resources.requests.memory": "36Gi"}),
+    ]
+
+
+def test_the_proof_says_what_would_have_been():
+    sized = budget(entry(row(LENGTH, "decrease", 16384, "context", available=4.0, need=0.9)))
+    (item,) = planned(diagnosis(finding()), None, sized, **EVERYTHING)["changes"]
+    assert item["proof"] == (
+        "with this change the first attempt would have had 4.00 GiB for the KV cache, 3.10 GiB more than the 921.6 MiB "
+        "that one request of full length needs"
+    )
+    assert item["predicted"]["before"]["available_kv"] == 4 * GIB
+    assert item["predicted"]["after"]["fits"] is True
+
+
+def test_a_change_that_does_not_reach_the_goal_is_considered():
+    found = planned(diagnosis(finding()), None, budget(entry(row(TOKENS, "decrease", 256, helps=False))))
+    assert found["changes"] == []
+    assert [item["change"]["name"] for item in found["considered"]] == [TOKENS]
+
+
+def test_what_is_missing_beside_the_budget_is_no_way_to_a_larger_kv_cache():
+    found = planned(diagnosis(finding()), None, budget(entry(row(TOKENS, "decrease", 256, outside=-1.0))))
+    assert found["changes"] == []
+    assert "1.00 GiB would be missing beside the budget" in found["considered"][0]["why"]
+
+
+def test_without_a_budget_sizes_are_not_planned_and_it_is_said():
+    recommended = [
+        change("flag", LENGTH, "decrease", 18224, "as the log says", "log"),
+        change("flag", UTILIZATION, "increase", 0.95, "more", "rule"),
+        EAGER,
+    ]
+    document = plan(diagnosis(finding("kv_max_len", *recommended)), evidence(), None, EVERYTHING)
+    found = document["plans"][0]
+    assert [item["change"]["name"] for item in found["changes"]] == ["--enforce-eager", LENGTH]
+    assert found["considered"][0]["why"] == "a size needs a budget, and none was given for this attempt"
+    assert document["notes"]
+
+
+def test_the_utilization_is_lowered_by_what_was_missing():
+    sized = entry(available_kv=20 * GIB, fits=True, outside={"margin": GIB, "error_bytes": 0})
+    recommended = change("flag", UTILIZATION, "decrease", 0.85, "room", "rule")
+    found = planned(
+        diagnosis(finding("serving_gpu_oom", recommended, phase="serving", evidence=[oom(1.5, 0.3)])),
+        None,
+        budget(sized),
+        **EVERYTHING,
+    )
+    (item,) = found["changes"]
+    # 1.2 GiB were missing, half a GiB is left for workspaces: 1.7 of 80 GiB are 0.022.
+    assert (item["change"]["after"], item["change"]["proof"]) == (0.87, "arithmetic")
+    assert item["predicted"]["after"]["available_kv"] == pytest.approx(17.6 * GIB, abs=GIB // 100)
+
+
+def test_a_lower_utilization_that_leaves_no_request_is_not_planned():
+    sized = entry(available_kv=10 * GIB, fits=True)
+    recommended = change("flag", UTILIZATION, "decrease", 0.85, "room", "rule")
+    asked = finding("serving_gpu_oom", recommended, phase="serving", evidence=[oom(1.5, 0.3)])
+    found = planned(diagnosis(asked), None, budget(sized), **EVERYTHING)
+    assert found["changes"] == []
+    assert "10.00 GiB" in found["considered"][0]["why"]
+
+
+def test_batched_tokens_follow_from_the_profiles_peak():
+    part = {"name": "activation_peak", "bytes": 8 * GIB, "proof": "modelled", "error_bytes": GIB}
+    sized = entry(available_kv=20 * GIB, segments=[part])
+    recommended = change("flag", TOKENS, "decrease", None, "the profile", "rule")
+    asked = finding("profile_run_oom", recommended, phase="profile", evidence=[oom(2.0, 1.0)])
+    (item,) = planned(diagnosis(asked), None, budget(sized), **EVERYTHING)["changes"]
+    # 1 GiB was missing and 1 GiB is the error: a quarter of the peak, so of the 8192 tokens.
+    assert item["change"]["after"] == 6144
+
+
+# Several pods, several findings.
+
+
+def test_a_change_that_two_findings_ask_for_is_planned_once():
+    risk = finding("cpu_limit_set", NO_CPU, role="risk", attempt=None)
+    found = planned(diagnosis(finding("cpu_throttling", NO_CPU), risk), evidence(pod(limits={"cpu": "4"})))
+    (item,) = found["changes"]
+    assert (item["cause"], item["also"]) == ("cpu_throttling", ["cpu_limit_set"])
+
+
+def test_replicas_of_one_object_have_one_plan_and_the_first_pods_value_counts():
+    names = ("vllm-0", "vllm-1")
+    sized = [
+        entry(row(LENGTH, "decrease", value, "context"), pod=name)
+        for name, value in zip(names, (16384, 8192), strict=True)
+    ]
+    document = plan(
+        diagnosis(finding(), others=[("vllm-1", [finding()])]),
+        evidence(*(pod(name) for name in names)),
+        budget(*sized),
+        EVERYTHING,
+    )
+    (found,) = document["plans"]
+    assert found["pods"] == ["llm/vllm-0", "llm/vllm-1"]
+    assert [item["change"]["after"] for item in found["changes"]] == [16384]
+
+
+def test_objects_have_plans_of_their_own():
+    other = pod("other-0", limits={"cpu": "2"}, workload=workload("Deployment"))
+    document = plan(
+        diagnosis(
+            finding("cpu_throttling", NO_CPU), others=[("other-0", [finding("cpu_throttling", NO_CPU)])]
+        ),
+        evidence(pod(limits={"cpu": "4"}), other),
+    )
+    assert [item["object"]["kind"] for item in document["plans"]] == ["StatefulSet", "Deployment"]
+
+
+# Back to what ran.
+
+
+def changed(*diff):
+    revisions = [
+        {"revision": "6", "current": False, "diff": []},
+        {"revision": "7", "current": True, "diff": list(diff)},
+    ]
+    return pod(
+        settings={"max_model_len": 131072},
+        workload=workload(
+            "Deployment", revisions=revisions, replicas={"desired": 2, "ready": 1, "updated": 1}
+        ),
+    )
+
+
+def diff(field, before, after):
+    return {"container": "vllm", "field": field, "before": before, "after": after, "why": None}
+
+
+def back(proof="log"):
+    return change("action", "rollback_revision", "set", None, "Pods of another revision serve.", proof)
+
+
+def test_back_to_the_revision_that_serves_comes_first_and_takes_nothing():
+    seen = changed(diff("args.max_model_len", 8192, 131072), diff("env.MAX_JOBS", None, "16"))
+    sized = budget(entry(row(LENGTH, "decrease", 16384, "context")))
+    seen["containers"][0]["env"] = [{"name": "MAX_JOBS", "value": "16", "from": None}]
+    found = planned(diagnosis(finding("kv_max_len", back())), evidence(seen), sized)
+    assert steps(found)[0] == ("planned", {LENGTH: 8192, "MAX_JOBS": None})
+    first = found["changes"][0]
+    assert first["proof"] == "revision 6 ran and serves now; this goes back to it"
+    assert first["restarts"]["serving"] == 0
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        diff("env.HF_TOKEN", "***", "***"),
+        diff("env.KEY", "(from elsewhere)", None),
+        diff("command", "sh -c a", "sh -c b"),
+        diff("volumes.dshm", "emptyDir", None),
+    ],
+)
+def test_what_cannot_be_undone_singly_goes_back_by_hand(item):
+    found = planned(diagnosis(finding("kv_max_len", back())), evidence(changed(item)))
+    (only,) = found["changes"]
+    assert (only["state"], only["change"]["name"]) == ("advised", "rollback_revision")
+
+
+def test_a_revision_that_nobody_saw_running_is_advised_only():
+    seen = evidence(changed(diff("args.max_model_len", 8192, 131072)))
+    found = planned(diagnosis(finding("kv_max_len", back("rule"))), seen)
+    assert steps(found, "planned") == []
+
+
+# What it takes.
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "strategy", "after"),
+    [
+        ("Deployment", 1, None, {"type": "Recreate"}),
+        ("Deployment", 1, {"type": "Recreate"}, None),
+        (
+            "Deployment",
+            3,
+            {"type": "RollingUpdate"},
+            {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1},
+        ),
+        ("Deployment", 3, {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1}, None),
+        (
+            "Deployment",
+            3,
+            {"type": "Recreate"},
+            {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1},
+        ),
+        ("StatefulSet", 3, {"type": "RollingUpdate"}, None),
+    ],
+)
+def test_a_rollout_never_waits_for_a_spare_gpu(kind, replicas, strategy, after):
+    counts = {"desired": replicas, "ready": 0, "updated": replicas}
+    seen = pod(limits={"cpu": "4"}, workload=workload(kind, replicas=counts, strategy=strategy))
+    item = throttled(seen)
+    assert (item["strategy"] or {}).get("after") == after
+    assert item["extra_gpus"] == 0
+    assert item["restarts"] == {"pods": replicas, "serving": 0}
+
+
+def test_downtime_is_one_start_where_the_only_serving_replica_restarts():
+    probes = {"startup": {"failure_threshold": 30, "period_seconds": 10}, "liveness": None, "readiness": None}
+    seen = pod(limits={"cpu": "4"}, probes=probes, conditions=SERVES)
+    item = throttled(seen, allow=["restart_of_serving"])
+    assert item["downtime"] == {
+        "seconds": None,
+        "at_most": 300.0,
+        "sentence": "one start of the engine, at most 300 s by its startup probe",
+    }
+
+
+def test_a_pod_that_stops_being_guaranteed_is_said():
+    sizes = {"cpu": "4", "memory": "40Gi"}
+    item = throttled(pod(limits=sizes, requests=sizes, qos="Guaranteed"))
+    assert item["risks"][0].startswith("the pod is no longer Guaranteed")
+
+
+def test_a_guaranteed_pod_stays_so_with_more_memory():
+    sizes = {"memory": "40Gi"}
+    recommended = change("k8s", LIMIT, "increase", "52Gi", "the loader", "rule")
+    seen = evidence(pod(limits=sizes, requests=sizes, qos="Guaranteed"))
+    found = planned(
+        diagnosis(finding("host_oom_load", recommended)), seen, budget(entry()), max_memory="64Gi"
+    )
+    assert steps(found) == [("planned", {LIMIT: "64Gi", "resources.requests.memory": "64Gi"})]
+
+
+# What stands against it.
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [
+        (
+            {"quotas": [{"name": "q", "hard": {"limits.cpu": "64"}, "used": {}, "scopes": []}]},
+            "ResourceQuota q",
+        ),
+        (
+            {"limit_ranges": [{"name": "r", "limits": [{"type": "Container", "default": {"cpu": "2"}}]}]},
+            "adds a limit",
+        ),
+        (
+            {"limit_ranges": [{"name": "r", "limits": [{"type": "Container", "max": {"cpu": "8"}}]}]},
+            "refuses pods",
+        ),
+    ],
+)
+def test_a_namespace_that_demands_the_limit_comes_first(namespace, said):
+    item = throttled(namespace=namespace)
+    assert item["state"] == "refused"
+    assert said in item["refused"][0]
+
+
+def test_more_memory_than_node_or_quota_have_is_refused():
+    recommended = change("k8s", LIMIT, "increase", "52Gi", "the loader", "rule")
+    quota = {"name": "q", "hard": {"limits.memory": "50Gi"}, "used": {"limits.memory": "40Gi"}, "scopes": []}
+    seen = evidence(
+        pod(limits={"memory": "40Gi"}, requests={"memory": "32Gi"}),
+        namespace={"quotas": [quota]},
+        node={"allocatable": {"memory": "60Gi"}},
+    )
+    found = planned(
+        diagnosis(finding("host_oom_load", recommended)), seen, budget(entry()), max_memory="64Gi"
+    )
+    refused = " ".join(found["changes"][0]["refused"])
+    assert "more than the node's allocatable 60.00 GiB" in refused
+    assert "ResourceQuota q has limits.memory 50Gi" in refused
+
+
+def test_a_paused_object_is_not_changed():
+    seen = pod(limits={"cpu": "4"}, workload=workload("Deployment", paused=True))
+    item = throttled(seen)
+    assert "is paused" in item["refused"][0]
+
+
+def test_a_pod_of_an_older_revision_waits_for_the_rollout():
+    revisions = [
+        {"revision": "6", "current": True, "diff": []},
+        {"revision": "7", "current": False, "diff": []},
+    ]
+    item = throttled(pod(limits={"cpu": "4"}, workload=workload("Deployment", revisions=revisions)))
+    assert "newest revision 7" in item["refused"][0]
+
+
+def test_a_start_that_fails_where_the_same_template_serves_is_not_the_templates_fault():
+    judged = {"pods": ["llm/vllm-0"], "serving": ["llm/vllm-1"], "template_suspect": False}
+    asked = diagnosis(finding("cudagraph_capture_oom", EAGER), workloads=[judged])
+    (item,) = planned(asked, None, None, **EVERYTHING)["changes"]
+    assert item["state"] == "refused"
+    assert "llm/vllm-1 serve with the same template" in item["refused"][0]
+
+
+def test_slices_do_not_work_together():
+    seen = pod(gpus=0, limits={"nvidia.com/mig-1g.10gb": "1"})
+    sized = budget(entry(row("--tensor-parallel-size", "increase", 2, "hardware")))
+    found = planned(diagnosis(finding()), evidence(seen), sized, **EVERYTHING)
+    assert {item["state"] for item in found["changes"]} == {"refused"}
+    assert "slices of a GPU" in found["changes"][0]["refused"][0]
+
+
+# How it is delivered.
+
+
+def managed(reverts, proof="proof"):
+    tool = {"tool": "Argo CD", "object": "Deployment/vllm", "proof": proof, "reverts": reverts}
+    return pod(limits={"cpu": "4"}, workload=workload("Deployment", managers=[tool]))
+
+
+@pytest.mark.parametrize(
+    ("seen", "how"),
+    [
+        (pod(limits={"cpu": "4"}), "live"),
+        (managed("now"), "patch"),
+        (managed("on_sync"), "patch"),
+        (managed("on_sync", "hint"), "patch"),
+        (managed("unknown"), "patch"),
+        (managed("on_upgrade"), "live"),
+        (managed("never"), "live"),
+        (pod(limits={"cpu": "4"}, workload=workload("LeaderWorkerSet")), "patch"),
+        (pod(limits={"cpu": "4"}, workload=workload("Job")), "by_hand"),
+        (pod(limits={"cpu": "4"}, workload=documents.workload("Node", "gpu-0")), "by_hand"),
+    ],
+)
+def test_an_object_that_is_reverted_gets_a_patch(seen, how):
+    item = throttled(seen)
+    assert item["delivery"]["how"] == how
+    assert item["delivery"]["why"]
+    assert item["delivery"]["command"]
+
+
+def test_what_the_next_release_overwrites_is_a_risk():
+    assert throttled(managed("on_upgrade"))["risks"] == [
+        "the next release of Argo CD (Deployment/vllm) overwrites it: change its source too"
+    ]
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (([], evidence()), "needs a document with schema vllm_runbook.oom/diagnosis/v1, got list"),
+        ((diagnosis(), {}), "needs a document with schema vllm_runbook.oom/evidence/v1, got no schema"),
+        (
+            (diagnosis(), evidence(), {"schema": "x"}),
+            "needs a document with schema vllm_runbook.oom/budget/v1, got x",
+        ),
+        (
+            (diagnosis(finding(), pod="gone"), evidence()),
+            "names pod llm/gone, which the evidence doesn't hold",
+        ),
+        (({"schema": documents.DIAGNOSIS_SCHEMA}, evidence()), "not their shape"),
+        (({"schema": documents.DIAGNOSIS_SCHEMA, "pods": [{"name": "vllm-0"}]}, evidence()), "doesn't hold"),
+        ((dict(diagnosis(), pods=[None]), evidence()), "not their shape"),
+        ((diagnosis({"role": "trigger"}), evidence()), "not their shape"),
+        ((diagnosis(finding()), evidence(), dict(budget(), entries=[{}])), "not their shape"),
+    ],
+)
+def test_what_is_no_document_is_refused_in_one_sentence(arguments, said):
+    with pytest.raises(DocumentError, match=said) as raised:
+        plan(*arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_is_planned_where_nothing_was_found():
+    assert plan(diagnosis(), evidence())["plans"] == []
+
+
+# The bundled examples, through every stage.
+
+
+def example(name, **limits):
+    seen = read_bundle(str(EXAMPLES / name))
+    sized = budgets_of(seen)
+    (found,) = plan(diagnose(seen, sized), seen, sized, limits)["plans"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "expected"),
+    [
+        ("cpu-limit.json", {}, [("planned", {CPU: None})]),
+        ("max-model-len", {"min_model_len": 16384}, [("planned", {LENGTH: 18224})]),
+        ("max-model-len", {"min_model_len": 32768}, [("refused", {LENGTH: 18224})]),
+        ("neighbour-on-gpu.log", {"min_concurrency": 6}, [("planned", {UTILIZATION: 0.53})]),
+        ("probe-kill", {}, [("planned", {"startupProbe": {"failureThreshold": 60, "periodSeconds": 10}})]),
+        ("dev-shm", {}, [("planned", {"volumes.shm": "2Gi"})]),
+        ("kv-no-blocks.log", {}, []),
+        (
+            "host-oomkilled",
+            {"max_memory": "96Gi"},
+            [
+                ("planned", {"--safetensors-load-strategy": "lazy"}),
+                ("planned", {LIMIT: "76Gi", "resources.requests.memory": "57Gi"}),
+            ],
+        ),
+        # Nothing of what is running now would be restarted, but requests would be fewer.
+        ("serving-oom", {"min_concurrency": 1}, [("planned", {UTILIZATION: 0.91})]),
+    ],
+)
+def test_an_example_is_planned_as_its_log_says(name, limits, expected):
+    found = example(name, **limits)
+    assert [step for step in steps(found) if step[0] != "advised"] == expected
+
+
+def test_where_the_weights_do_not_fit_the_plan_names_the_gpus_that_hold_them():
+    found = example("gpu-weights")
+    advised = [item for item in found["changes"] if item["change"]["name"] == "larger_gpu"]
+    assert [item["change"]["value"] for item in advised] == ["B200"]
+    assert "these would hold the same settings" in advised[0]["why"]
+    assert steps(found, "planned") == []
