@@ -178,11 +178,7 @@ def _surge(value, count):
 
 def downtime(restarted, probes):
     """``{seconds, at_most, sentence}``: how long nothing serves. at_most: what the startup probe allows one start, or None."""
-    probe = (probes or {}).get("startup") or {}
-    parts = (probe.get("failure_threshold"), probe.get("period_seconds"))
-    at_most = None
-    if None not in parts:
-        at_most = float(parts[0] * parts[1] + (probe.get("initial_delay_seconds") or 0))
+    at_most = _longest_start((probes or {}).get("startup") or {})
     if not restarted["serving"]:
         return {"seconds": 0.0, "at_most": 0.0, "sentence": "none: no replica serves now"}
     if restarted["serving"] > 1:
@@ -194,3 +190,10 @@ def downtime(restarted, probes):
         }
     limit = "" if at_most is None else f", at most {at_most:g} s by its startup probe"
     return {"seconds": None, "at_most": at_most, "sentence": f"one start of the engine{limit}"}
+
+
+def _longest_start(probe):
+    threshold, period = probe.get("failure_threshold"), probe.get("period_seconds")
+    if threshold is None or period is None:
+        return None
+    return float(threshold * period + (probe.get("initial_delay_seconds") or 0))

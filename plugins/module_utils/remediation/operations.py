@@ -144,10 +144,10 @@ def _probe(item, text, before):
         if not number.strip().isdigit():
             return None
         fields[name.strip()] = int(number)
-    had = [(before or {}).get(name) for name in _PROBE_FIELDS]
-    if item["direction"] == "increase" and all(had) and set(fields) == set(_PROBE_FIELDS):
-        wanted = max(fields["failureThreshold"] * fields["periodSeconds"], _LONGER * had[0] * had[1])
-        fields = {"failureThreshold": int(-(-wanted // had[1])), "periodSeconds": int(had[1])}
+    threshold, period = ((before or {}).get(name) for name in _PROBE_FIELDS)
+    if item["direction"] == "increase" and threshold and period and set(fields) == set(_PROBE_FIELDS):
+        wanted = max(fields["failureThreshold"] * fields["periodSeconds"], _LONGER * threshold * period)
+        fields = {"failureThreshold": int(-(-wanted // period)), "periodSeconds": int(period)}
     return fields
 
 

@@ -21,12 +21,13 @@ from ..documents import (
     require,
 )
 from . import costs
-from .candidates import Step, candidates
+from .candidates import candidates
 from .delivery import delivered, later_reverts, restart_command
 from .limits import limits_of, refusals, restart_refusals
 from .obstacles import of_object, of_operation, serving_template
 from .operations import operation
 from .revisions import way_back
+from .steps import Step
 
 _CONSUMER = "the remediation plan"
 _ROLES = ("trigger", "contributing", "risk")

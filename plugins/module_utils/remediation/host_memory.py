@@ -1,0 +1,75 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A container's memory limit and request by the budget's host part: the loader, the runbook's table, a measured peak.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from ..documents import change
+from ..quantities import quantity_bytes, show_bytes, to_gi
+from .counterfactual import of_host
+from .steps import Step
+
+LIMIT, REQUEST = "resources.limits.memory", "resources.requests.memory"
+SHM = ("volumes.shm", "volumes.shm.sizeLimit")
+_NO_BUDGET = "a size needs a budget, and none was given for this attempt"
+
+
+def limit(entry, pod, container, cause):
+    """The Step of limit and request, or the reason (str) why there is none.
+
+    entry: of the budget, or None; pod, container: of the evidence. Neither is ever lowered.
+    """
+    host = (entry or {}).get("host")
+    if not host:
+        return _NO_BUDGET
+    now, requested = _of(container, "limits"), _of(container, "requests")
+    if now is not None and host["limit_bytes"] <= now and cause != "memory_ratio":
+        return (
+            f"by the budget {show_bytes(host['limit_bytes'])} are enough, and the limit is {show_bytes(now)}"
+        )
+    size = max(host["limit_bytes"], now or 0)
+    # Equal request and limit make a pod Guaranteed, which it must stay.
+    asked = size if pod.get("qos") == "Guaranteed" else max(host["request_bytes"], requested or 0)
+    rows = []
+    if size != now:
+        direction = "set" if now is None else "increase"
+        rows.append(change("k8s", LIMIT, direction, to_gi(size), host["words"], "arithmetic"))
+    if asked != requested:
+        why = "the request reserves it on the node"
+        rows.append(change("k8s", REQUEST, "set", to_gi(min(asked, size)), why, "arithmetic"))
+    if not rows:
+        return "limit and request are as the budget has them"
+    before = {"host_limit": now, "host_need": host["need_bytes"], "host_fits": host["fits"]}
+    after = dict(before, host_limit=size, host_fits=True)
+    return Step(tuple(rows), "nothing", of_host(entry, size, now, cause), before, after)
+
+
+def for_shm(item, entry, container):
+    """The change of the limit that a volume at /dev/shm needs, in a list: what is written there counts against it.
+
+    item: the CHANGE of the volume. Empty where the limit holds it beside what the engine needs.
+    """
+    now, size = _of(container, "limits"), quantity_bytes(item["value"])
+    host = (entry or {}).get("host")
+    if now is None or size is None or (host and now >= host["need_bytes"] + size):
+        return []
+    why = "what is written to /dev/shm counts against the limit"
+    return [change("k8s", LIMIT, "increase", to_gi(now + size), why, "arithmetic")]
+
+
+def offloaded(entry, moved):
+    """The changes of limit and request for ``moved`` bytes of weights in host memory; empty without a limit."""
+    host = (entry or {}).get("host") or {}
+    why = f"{show_bytes(moved)} of weights move to host memory"
+    return [
+        change("k8s", name, "increase", to_gi(host[part] + moved), why, "arithmetic")
+        for name, part in ((LIMIT, "limit"), (REQUEST, "request"))
+        if host.get("limit") is not None and host.get(part) is not None
+    ]
+
+
+def _of(container, bound):
+    return quantity_bytes((((container or {}).get("resources") or {}).get(bound) or {}).get("memory"))
