@@ -44,6 +44,7 @@ _OBSERVING = frozenset(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING
 _TRIED = ("not_memory_cuda_fault", "not_memory_hang")
 # Causes whose memory limit is raised for /dev/shm's sake only.
 _SHM_CAUSES = ("shm_exhausted", "shm_small")
+_TRIED_FLAGS = (("host_oom_growth", "--speculative-config"),)
 _PROVED = ("budget", "arithmetic", "log")
 _RANKS = {
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -91,7 +92,7 @@ class _Candidates:
         for item in self.finding["recommend"]:
             if _key(item) in names or _key(item) in refused or _replaced(item, names):
                 continue
-            if item["name"] in (LIMIT, REQUEST) and item["target"] == "k8s":
+            if item["name"] in (LIMIT, REQUEST) and self.cause != "memory_ratio":
                 found += limit
                 limit = []
                 continue
@@ -196,7 +197,7 @@ class _Candidates:
         if self.cause in _SHM_CAUSES and any(item["name"] in SHM for item in self.finding["recommend"]):
             # It goes with the volume, as far as that needs it.
             return []
-        found = host_memory.limit(self.entry, self.pod, self.container, self.cause)
+        found = host_memory.limit(self.entry, self.pod, self.container, self.finding)
         if isinstance(found, str):
             self._consider(wanted, found)
             return []
@@ -211,7 +212,8 @@ class _Candidates:
             return None
         if computed is not None:
             return computed
-        if item["name"] in _SIZES and item["proof"] not in _PROVED:
+        # How far the request may be from the limit is a rule of its own.
+        if item["name"] in _SIZES and item["proof"] not in _PROVED and self.cause != "memory_ratio":
             self._consider([item], self._unproved())
             return None
         if item["name"] in _SIZES and item["value"] is None and item["direction"] != "remove":
@@ -230,6 +232,7 @@ class _Candidates:
             rows = (item, *host_memory.for_shm(item, self.entry, self.container))
             return Step(rows, costs.taken(item), self._why(item))
         trial = item["name"] in _OBSERVING or (self.cause in _TRIED and item["target"] in ("flag", "env"))
+        trial = trial or (self.cause, item["name"]) in _TRIED_FLAGS
         return Step((item,), costs.taken(item), self._why(item), trial=trial)
 
     def _why(self, item):

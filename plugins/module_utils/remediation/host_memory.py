@@ -14,19 +14,29 @@ from .steps import Step
 
 LIMIT, REQUEST = "resources.limits.memory", "resources.requests.memory"
 SHM = ("volumes.shm", "volumes.shm.sizeLimit")
+_RESERVES = "the request reserves it on the node"
 _NO_BUDGET = "a size needs a budget, and none was given for this attempt"
 
 
-def limit(entry, pod, container, cause):
+def limit(entry, pod, container, finding):
     """The Step of limit and request, or the reason (str) why there is none.
 
-    entry: of the budget, or None; pod, container: of the evidence. Neither is ever lowered.
+    entry: of the budget, or None; pod, container: of the evidence; finding: whose recommendation it is. Neither is
+    ever lowered, and a limit that nobody recommends isn't set.
     """
     host = (entry or {}).get("host")
     if not host:
         return _NO_BUDGET
+    if host["by"] != "measured" and (entry.get("model") or {}).get("parameters") is None:
+        return "how large the model is isn't known, so neither is what it needs"
     now, requested = _of(container, "limits"), _of(container, "requests")
-    if now is not None and host["limit_bytes"] <= now and cause != "memory_ratio":
+    if not any(item["name"] == LIMIT for item in finding["recommend"]):
+        asked = min(host["request_bytes"], now or host["request_bytes"])
+        if asked <= (requested or 0):
+            return f"by the budget a request of {show_bytes(host['request_bytes'])} is enough"
+        row = change("k8s", REQUEST, "increase", to_gi(asked), _RESERVES, "arithmetic")
+        return Step((row,), "nothing", f"{_RESERVES}: {host['words']}")
+    if now is not None and host["limit_bytes"] <= now:
         return (
             f"by the budget {show_bytes(host['limit_bytes'])} are enough, and the limit is {show_bytes(now)}"
         )
@@ -38,13 +48,12 @@ def limit(entry, pod, container, cause):
         direction = "set" if now is None else "increase"
         rows.append(change("k8s", LIMIT, direction, to_gi(size), host["words"], "arithmetic"))
     if asked != requested:
-        why = "the request reserves it on the node"
-        rows.append(change("k8s", REQUEST, "set", to_gi(min(asked, size)), why, "arithmetic"))
+        rows.append(change("k8s", REQUEST, "set", to_gi(min(asked, size)), _RESERVES, "arithmetic"))
     if not rows:
         return "limit and request are as the budget has them"
     before = {"host_limit": now, "host_need": host["need_bytes"], "host_fits": host["fits"]}
     after = dict(before, host_limit=size, host_fits=True)
-    return Step(tuple(rows), "nothing", of_host(entry, size, now, cause), before, after)
+    return Step(tuple(rows), "nothing", of_host(entry, size, now, finding["cause"]), before, after)
 
 
 def for_shm(item, entry, container):

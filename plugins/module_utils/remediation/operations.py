@@ -24,10 +24,8 @@ _PROBE_FIELDS = {"failureThreshold": "failure_threshold", "periodSeconds": "peri
 # A start that a probe cut off needs more than it was given; how much more nothing tells.
 _LONGER = 2
 # Fields that the workload module sets; the rest is a person's.
-_WRITTEN = (
-    *("volumes.shm", "volumes.shm.sizeLimit", "startupProbe", "strategy", "image"),
-    *("resources.limits.", "resources.requests."),
-)
+_WRITTEN = ("volumes.shm", "volumes.shm.sizeLimit", "startupProbe", "strategy", "image")
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _NOTHING_SAYS = "nothing says how much"
 
 
@@ -48,7 +46,7 @@ def operation(item, pod, container):
         return Operation(_made(item, container, None, None, None))
     if item["target"] == "env" and is_secret(item["name"]):
         return Operation(None, "it is a secret, which no plan sets")
-    if item["target"] == "k8s" and not item["name"].startswith(_WRITTEN):
+    if item["target"] == "k8s" and not _is_written(item["name"]):
         return Operation(_made(item, container, None, None, None))
     if item["name"] == "strategy":
         return _strategy(item, pod, container)
@@ -65,6 +63,14 @@ def operation(item, pod, container):
     if _backwards(item["direction"], before, after):
         return Operation(None, f"{before} is in force, which is beyond it")
     return Operation(_made(item, container, "set", before, after))
+
+
+def _is_written(name):
+    first, _dot, resource = name.partition(".limits.") if ".limits." in name else name.partition(".requests.")
+    if first == "resources":
+        # Other resources have a vendor's name before a slash.
+        return resource in _RESOURCES or "/" in resource
+    return name in _WRITTEN
 
 
 def _strategy(item, pod, container):
@@ -128,12 +134,17 @@ def _after(item, before):
         return value
     if item["target"] == "env" and value is not None:
         # The allocator's options are a list in one variable.
-        if _ALLOCATOR.fullmatch(item["name"]) and before and str(value) not in before.split(","):
-            return f"{before},{value}"
-        return str(value)
+        return _merged(before, str(value)) if before and _ALLOCATOR.fullmatch(item["name"]) else str(value)
     if item["name"] in _PROBES and value is not None:
         return _probe(item, str(value), before)
     return value
+
+
+def _merged(before, option):
+    """The allocator's options with one more, in the place of another value of the same."""
+    name = option.partition(":")[0]
+    kept = [part for part in before.split(",") if part.partition(":")[0].strip() != name]
+    return ",".join([*kept, option])
 
 
 def _probe(item, text, before):

@@ -130,6 +130,7 @@ def entry(*menu, pod="vllm-0", attempt=0, host=None, **more):
         "settings": {"max_model_len": 40960, "max_num_batched_tokens": 8192},
         "fits": False,
         "changes": list(menu),
+        "model": {"name": "org/model", "parameters": 70.55},
         "host": dict(HOST, **(host or {})),
     }
     subject = {"namespace": "llm", "pod": pod, "uid": f"uid-{pod}", "container": "vllm", "attempt": attempt}

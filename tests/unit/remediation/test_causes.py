@@ -103,7 +103,7 @@ PLANNED = {
 CHECKED = {
     "memory_limit_missing": ([("k8s", MEMORY[0], "set", "64Gi")], set(MEMORY)),
     "memory_limit_low": ([("k8s", MEMORY[0], "increase", "64Gi")], set(MEMORY)),
-    "memory_ratio": ([("k8s", MEMORY[1], "set", "30Gi")], set(MEMORY)),
+    "memory_ratio": ([("k8s", MEMORY[1], "set", "30Gi")], {MEMORY[1]}),
     "cpu_limit_set": ([("k8s", CPU, "remove", None)], {CPU}),
     "shm_small": ([("k8s", "volumes.shm", "add", "2Gi")], {"volumes.shm"}),
     "shm_counts_against_limit": ([("k8s", MEMORY[0], "increase", "64Gi")], set(MEMORY)),

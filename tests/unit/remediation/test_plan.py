@@ -160,6 +160,46 @@ def test_batched_tokens_follow_from_the_profiles_peak():
     assert item["change"]["after"] == 6144
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "expandable_segments:True"),
+        ("max_split_size_mb:128", "max_split_size_mb:128,expandable_segments:True"),
+        (
+            "expandable_segments:False,garbage_collection_threshold:0.8",
+            "garbage_collection_threshold:0.8,expandable_segments:True",
+        ),
+    ],
+)
+def test_an_allocator_option_takes_the_place_of_its_own_value_only(before, after):
+    option = change("env", "PYTORCH_CUDA_ALLOC_CONF", "set", "expandable_segments:True", "fragments", "log")
+    seen = evidence(pod(env={"PYTORCH_CUDA_ALLOC_CONF": before} if before else {}))
+    (item,) = planned(diagnosis(finding("gpu_fragmentation", option)), seen)["changes"]
+    assert (item["change"]["before"], item["change"]["after"]) == (before, after)
+
+
+def test_a_model_of_unknown_size_gets_no_memory_limit():
+    recommended = change("k8s", LIMIT, "set", "9Gi", "a limit", "rule")
+    sized = budget(entry(model={"name": "org/model", "parameters": None}))
+    found = planned(diagnosis(finding("node_oom", recommended)), None, sized, **EVERYTHING)
+    assert found["changes"] == []
+    assert found["considered"][0]["why"].startswith("how large the model is isn't known")
+
+
+def test_a_request_alone_is_raised_up_to_the_limit_and_sets_none():
+    recommended = change("k8s", "resources.requests.memory", "increase", None, "evicted first", "rule")
+    asked = diagnosis(finding("eviction", recommended))
+    for limits, expected in (({"memory": "40Gi"}, "40Gi"), ({}, "48Gi")):
+        seen = evidence(pod(limits=limits, requests={"memory": "8Gi"}))
+        found = planned(asked, seen, budget(entry()), **EVERYTHING)
+        assert steps(found) == [("planned", {"resources.requests.memory": expected})]
+
+
+def test_a_field_that_is_none_of_kubernetes_is_left_to_a_person():
+    gpus = change("k8s", "resources.limits.gpu", "set", 4, "as many as ranks", "rule")
+    assert steps(planned(diagnosis(finding("not_memory_config", gpus))), "planned") == []
+
+
 # Several pods, several findings.
 
 
