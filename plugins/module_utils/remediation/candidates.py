@@ -42,9 +42,9 @@ _OF_WEIGHTS = frozenset(
 _OBSERVING = frozenset(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING", "VLLM_TRACE_FUNCTION"))
 # Causes whose settings are tried one after the other to find the fault.
 _TRIED = ("not_memory_cuda_fault", "not_memory_hang")
+_TRIED_FLAGS = (("host_oom_growth", "--speculative-config"),)
 # Causes whose memory limit is raised for /dev/shm's sake only.
 _SHM_CAUSES = ("shm_exhausted", "shm_small")
-_TRIED_FLAGS = (("host_oom_growth", "--speculative-config"),)
 _PROVED = ("budget", "arithmetic", "log")
 _RANKS = {
     "--tensor-parallel-size": "tensor_parallel_size",
@@ -54,11 +54,10 @@ _OPPOSITE = {"increase": "decrease", "decrease": "increase", "add": "remove", "r
 
 
 class Candidates(NamedTuple):
-    """steps: what may be planned, in order; considered: ``[(CHANGE, why)]`` of what isn't; notes: sentences."""
+    """steps: what may be planned, in order; considered: ``[(CHANGE, why)]`` of what isn't."""
 
     steps: list
     considered: list
-    notes: list
 
 
 def candidates(finding, entry, pod, container):
@@ -69,9 +68,9 @@ def candidates(finding, entry, pod, container):
     if finding["confidence"] == "possible":
         settle = "; ".join(finding["would_settle"]) or "nothing proves it yet"
         left = [(item, f"the cause is only possible: {settle}") for item in finding["recommend"]]
-        return Candidates([], left, [])
+        return Candidates([], left)
     found = _Candidates(finding, entry, pod, container)
-    return Candidates(found.steps(), found.considered, found.notes)
+    return Candidates(found.steps(), found.considered)
 
 
 class _Candidates:
@@ -81,7 +80,6 @@ class _Candidates:
         self.finding, self.entry, self.pod, self.container = finding, entry, pod, container
         self.cause = finding["cause"]
         self.considered: list = []
-        self.notes: list = []
         self.numbers = _torch_numbers(finding)
 
     def steps(self):
@@ -120,7 +118,7 @@ class _Candidates:
             if self._spans([row]):
                 continue
             lacking = self._lacking(row)
-            if row["helps"] and lacking > 0:
+            if lacking > 0:
                 why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"
                 self.considered.append((row, f"{why}: it would end while graphs are captured"))
                 continue

@@ -200,6 +200,36 @@ def test_a_field_that_is_none_of_kubernetes_is_left_to_a_person():
     assert steps(planned(diagnosis(finding("not_memory_config", gpus))), "planned") == []
 
 
+def test_a_fixed_kv_cache_does_not_follow_the_utilization():
+    part = {"name": "kv_available", "bytes": 20 * GIB, "proof": "set", "error_bytes": 0}
+    recommended = change("flag", UTILIZATION, "decrease", 0.85, "room", "rule")
+    asked = finding("serving_gpu_oom", recommended, phase="serving", evidence=[oom(1.5, 0.3)])
+    found = planned(
+        diagnosis(asked), None, budget(entry(available_kv=20 * GIB, segments=[part])), **EVERYTHING
+    )
+    assert found["changes"] == []
+    assert "size is set, whatever the utilization" in found["considered"][0]["why"]
+
+
+def test_the_ranks_of_an_engine_of_several_pods_are_not_one_pods_matter():
+    sized = budget(entry(row("--tensor-parallel-size", "increase", 16, "hardware")))
+    found = planned(diagnosis(finding()), evidence(pod(group="LeaderWorkerSet/vllm-0")), sized, **EVERYTHING)
+    assert found["changes"] == []
+    assert "spans the pods of LeaderWorkerSet/vllm-0" in found["considered"][0]["why"]
+
+
+def test_a_volume_that_the_limit_does_not_hold_raises_it():
+    volume = change("k8s", "volumes.shm", "add", "16Gi", "ranks", "arithmetic", with_=(LIMIT,))
+    asked = diagnosis(finding("shm_exhausted", volume))
+    for limit, expected in (
+        ("40Gi", {"volumes.shm": "16Gi", LIMIT: "56Gi"}),
+        ("46Gi", {"volumes.shm": "16Gi"}),
+    ):
+        seen = evidence(pod(limits={"memory": limit}))
+        # The engine needs 30 GiB itself.
+        assert steps(planned(asked, seen, budget(entry()), **EVERYTHING)) == [("planned", expected)]
+
+
 # Several pods, several findings.
 
 
@@ -352,6 +382,25 @@ def test_a_guaranteed_pod_stays_so_with_more_memory():
         diagnosis(finding("host_oom_load", recommended)), seen, budget(entry()), max_memory="64Gi"
     )
     assert steps(found) == [("planned", {LIMIT: "64Gi", "resources.requests.memory": "64Gi"})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "after"),
+    [
+        ("Deployment", 1, {"type": "Recreate"}),
+        ("Deployment", 2, {"type": "RollingUpdate", "max_surge": 0, "max_unavailable": 1}),
+    ],
+)
+def test_recreate_is_for_one_replica_only(kind, replicas, after):
+    recommended = change("k8s", "strategy", "set", "Recreate", "the previous pod holds the GPU", "rule")
+    seen = pod(workload=workload(kind, replicas={"desired": replicas, "ready": 0, "updated": replicas}))
+    found = planned(diagnosis(finding("gpu_held_by_other", recommended)), evidence(seen))
+    assert steps(found) == [("planned", {"strategy": after})]
+
+
+def test_how_another_kind_rolls_out_is_not_known():
+    item = throttled(pod(limits={"cpu": "4"}, workload=workload("InferenceService")))
+    assert (item["extra_gpus"], item["delivery"]["how"]) == (None, "patch")
 
 
 # What stands against it.
