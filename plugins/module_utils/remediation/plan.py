@@ -25,7 +25,7 @@ from .candidates import candidates
 from .delivery import delivered, later_reverts, restart_command
 from .limits import limits_of, refusals, restart_refusals
 from .obstacles import of_object, of_operation, serving_template
-from .operations import operation
+from .single_operations import operation
 from .revisions import way_back
 from .steps import Step
 
