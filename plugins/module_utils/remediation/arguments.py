@@ -25,6 +25,7 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.+-]*")
 _LEVEL = re.compile(r"-O=?([^.].*)", re.DOTALL)
 _LITERALS = ("true", "false", "True", "False")
 _SEVERAL = ("ints", "strings")
+_UNKNOWN = "scalar"  # kind of an option that the table lacks
 # -O3 is a value of compilation_config and is read as the other (flags.name_of).
 _LEVELS = ("compilation_config", "optimization_level")
 
@@ -40,7 +41,7 @@ class Edited(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """name: the setting, as the engine's reader calls it; keys: below it, of a dotted name; kind: of ``flags.Option``."""
+    """name: the setting, as the engine's reader calls it; keys: below it, of a dotted name; kind: of ``flags.Option``, or scalar."""
 
     name: str
     keys: tuple[str, ...]
@@ -87,7 +88,7 @@ def _target(name, value):
     head = option.name if option else head
     if flags.is_secret(head):
         raise DocumentError(f"{flags.flag_of(head)} holds a secret: it isn't changed here")
-    guessed = "bool" if isinstance(value, bool) else "json" if isinstance(value, dict) else "str"
+    guessed = "bool" if isinstance(value, bool) else "json" if isinstance(value, dict) else _UNKNOWN
     kind = option.kind if option else guessed
     target = _Target(head, tuple(keys), kind, value)
     if value is not None:
@@ -116,7 +117,7 @@ def _texts(target):
 
 def _read(target, texts):
     """The value as the engine's reader will see it."""
-    if target.keys:
+    if target.keys or target.kind == _UNKNOWN:
         return flags.scalar(texts[0])
     if target.kind in _SEVERAL:
         read = [flags.read_value(target.kind, text) for text in texts]
@@ -180,7 +181,7 @@ class _Edit:
     def _setting(self, settings):
         """The setting; a compilation_config that is a level is the other setting, see ``flags.name_of``."""
         name = self.target.name
-        if name == "compilation_config" and isinstance(self._wanted(), int):
+        if name == "compilation_config" and not self.target.keys and isinstance(self._wanted(), int):
             name = "optimization_level"
         return settings.get(name)
 
@@ -416,7 +417,7 @@ class _Edit:
             self._changed(field, index, None, shown)
         elif self.before["args"] or self.before["command"] or self.appends:
             self.added = texts
-            field = "args" if self.before["args"] or not self.before["command"] else "command"
+            field = self._end()
             self._changed(field, len(self.before[field] or []), None, shown)
         elif self.written.pieces:
             piece = self.written.pieces[-1]
@@ -425,6 +426,10 @@ class _Edit:
             self._changed("env", piece.index, None, shown)
         else:
             self._add_variable()
+
+    def _end(self):
+        """The list that new arguments go to."""
+        return "args" if self.before["args"] is not None or not self.before["command"] else "command"
 
     def _add_variable(self):
         name = f"NIM_{self.target.name.upper()}"
@@ -499,7 +504,7 @@ class _Edit:
                     text for index, item in enumerate(items) for text in places.get(index, [item])
                 ]
         if self.added:
-            field = "args" if self.before["args"] or not self.before["command"] else "command"
+            field = self._end()
             changed[field] = [*(changed[field] or []), *self.added]
         env = _with_variables(self.env, self.variables)
         return Edited(changed["command"], changed["args"], env, self.changes)

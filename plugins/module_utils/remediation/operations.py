@@ -1,0 +1,510 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Planned changes made in one object: what it looks like then, and the patches that bring it there.
+
+Each change is one operation on one flag, variable or field of the object as it is now; a change that the object has
+already is none. Whatever isn't changed survives as it is, also what this code doesn't know.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from typing import Any, NamedTuple
+
+from ..documents import DocumentError
+from ..engine import flags
+from ..engine.command_line import is_engine_command
+from ..quantities import parse_quantity
+from . import differences, undo
+from .arguments import set_option
+from .object_paths import locate, locate_segments, segments_of, value_at
+from .workload_kinds import TWINS, Layout, layout_of
+
+# Kinds of the API server itself: others know no strategic merge (kubernetes-gpu-facts 7.1).
+_MERGED_GROUPS = ("", "apps", "batch")
+_SHM_NAMES = ("dshm", "shm", "vllm-shm")
+_PROBE = re.compile(r"(startupProbe|livenessProbe|readinessProbe)\.(\w+)")
+_PERIOD = 10  # Kubernetes' default periodSeconds
+_THRESHOLD = 3  # Kubernetes' default failureThreshold
+
+
+class Patch(NamedTuple):
+    """after: the object with the changes; json_patch: RFC 6902; strategic_merge: for kinds of the API server with a pod
+    template, else None; undo: the record (``undo.record``); refused: ``[{change, why}]``, which are not in the others.
+    Patches and ``after`` hold the object's own words, secrets included: they are for the API server, not for people."""
+
+    after: dict[str, Any]
+    json_patch: list[dict[str, Any]]
+    strategic_merge: dict[str, Any] | None
+    undo: dict[str, Any]
+    refused: list[dict[str, Any]]
+
+
+class _Site(NamedTuple):
+    """Where the changes go. raw: the object, which is changed; path: of the container; container, pod: that container and
+    the pod spec around it; config: the parsed --config file, if known."""
+
+    raw: dict[str, Any]
+    group: str
+    kind: str
+    path: str
+    layout: Layout
+    container: dict[str, Any]
+    pod: dict[str, Any]
+    config: dict[str, Any] | None
+
+
+def patch(raw, edit, changes, config=None, guard=True):
+    """The ``Patch`` of planned changes on an object.
+
+    raw: the live object or a manifest; edit: ``workload.edit`` of evidence (path of the engine's container); changes:
+    CHANGEs with target flag, env or k8s (documents.change), value None removes; config: the parsed --config file,
+    where it is known; guard: see ``differences.json_patch``.
+
+    k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``startupProbe`` (value: the seconds that a start
+    may take) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or ``{maxSurge, maxUnavailable}``).
+    """
+    after = copy.deepcopy(raw)
+    refused = []
+    for change in changes:
+        tried = copy.deepcopy(after)
+        try:
+            site = _site(tried, edit, config)
+            _TARGETS.get(change["target"], _other)(site, change["name"], change["value"])
+            undo.record(raw, tried)
+        except DocumentError as error:
+            refused.append({"change": change, "why": str(error)})
+        else:
+            after = tried
+    merged = None
+    if _group(raw) in _MERGED_GROUPS:
+        merged = differences.strategic_merge(raw, after)
+    return Patch(after, differences.json_patch(raw, after, guard), merged, undo.record(raw, after), refused)
+
+
+def _group(raw):
+    return (raw.get("apiVersion") or "").rpartition("/")[0]
+
+
+def _site(raw, edit, config):
+    path = (edit or {}).get("path")
+    if not path:
+        raise DocumentError("it isn't known where the object keeps the engine's container")
+    kind, group = raw.get("kind"), _group(raw)
+    layout = layout_of(group, kind, path)
+    if "flag" in layout.refused and "env" in layout.refused:
+        return _Site(raw, group, kind, path, layout, {}, {}, config)
+    place = locate(raw, path)
+    container = value_at(raw, place)
+    if not isinstance(container, dict):
+        raise DocumentError(f"{path} of the object is no container")
+    around = place[:-2] if place and isinstance(place[-1], int) else place[:-1]
+    return _Site(raw, group, kind, path, layout, container, value_at(raw, around), config)
+
+
+def _refuse(site, what):
+    if what in site.layout.refused:
+        raise DocumentError(site.layout.refused[what])
+
+
+def _other(_site, name, _value):
+    raise DocumentError(f"{name} is nothing that a patch of the object can do")
+
+
+def _part(site, path):
+    """A path of the layout, with the part of the object that the container is in."""
+    part = re.split(r"\.podTemplate\.|\.extraPodSpec\.", site.path)[0]
+    return path.replace("{part}", part)
+
+
+def _holder(site, path):
+    """(the map that holds the path's last key, the key); maps on the way are made."""
+    *above, key = segments_of(_part(site, path))
+    value: Any = site.raw
+    for segment in above:
+        if isinstance(value, dict):
+            if value.get(segment) is None:
+                value[segment] = {}
+            value = value[segment]
+        else:
+            value = value[locate_segments(value, [segment], path)[0]]
+    if not isinstance(value, dict):
+        raise DocumentError(f"{path}: what is above it is no map")
+    return value, key
+
+
+def _put(holder, key, value):
+    """A key of a map set, or removed with None."""
+    if value is None:
+        holder.pop(key, None)
+    else:
+        holder[key] = value
+
+
+# --- engine options
+
+
+def _flag(site, name, value):
+    _refuse(site, "flag")
+    layout = site.layout
+    setting = _setting_name(name)
+    if layout.config:
+        _config_key(site, setting, value)
+    elif layout.script:
+        _script_option(site, setting, value)
+    elif layout.more:
+        _own_field(site, setting, value)
+    else:
+        _container_option(site, site.container, setting, value)
+        for twin in _twins(site):
+            _container_option(site, twin, setting, value)
+
+
+def _setting_name(name):
+    """The setting of a change's name, which is that or a flag (``--max-model-len``)."""
+    return name.lstrip("-").replace("-", "_")
+
+
+def _container_option(site, container, name, value):
+    lists = {key: container.get(key) for key in ("command", "args")}
+    env = container.get("env")
+    if site.layout.env_map:
+        env = [{"name": key, "value": text} for key, text in (env or {}).items()]
+    elif site.layout.env and container is site.container:
+        holder, key = _found(site, site.layout.env)
+        env = [*(env or []), *(holder.get(key) or [])] if holder else env
+    edited = set_option(lists["command"], lists["args"], env, name, value, site.config, site.layout.appends)
+    for key, items in (("command", edited.command), ("args", edited.args)):
+        if items != lists[key]:
+            container[key] = items
+    names = {item["index"] for item in edited.changes if item["field"] == "env"}
+    values = {item["name"]: item.get("value") for item in edited.env or []}
+    for variable in sorted(names):
+        _set_variable(site, container, variable, values.get(variable))
+
+
+def _found(site, path):
+    """As ``_holder``, without making anything; (None, key) where it isn't there."""
+    *above, key = segments_of(_part(site, path))
+    try:
+        return value_at(site.raw, locate_segments(site.raw, above, path)), key
+    except DocumentError:
+        return None, key
+
+
+def _twins(site):
+    """Containers of the other templates of the same engine that get its options too."""
+    found = []
+    for one, other in TWINS:
+        for here, there in ((one, other), (other, one)):
+            head, between, tail = site.path.partition(here)
+            if not between:
+                continue
+            holder, key = _found(site, f"{head}{there}{tail}".rpartition("[")[0] or f"{head}{there}")
+            items = holder.get(key) if isinstance(holder, dict) else None
+            items = items if isinstance(items, list) else [items]
+            found += [
+                item
+                for item in items
+                if isinstance(item, dict) and is_engine_command(item.get("command"), item.get("args"))
+            ]
+    return found
+
+
+def _config_key(site, name, value):
+    """A map of options, in whatever spelling a key has."""
+    holder, key = _holder(site, site.layout.config)
+    config = holder.setdefault(key, {})
+    head, *keys = name.split(".")
+    known = [key for key in config if key.replace("-", "_") == head]
+    if keys:
+        raise DocumentError(f"{name}: set the whole object {head} in {_part(site, site.layout.config)}")
+    if known and str(config[known[-1]]) == str(value):
+        return
+    for key in known:
+        if value is None or key != known[-1]:
+            del config[key]
+    if value is not None:
+        config[known[-1] if known else head.replace("_", "-")] = value
+
+
+def _script_option(site, name, value):
+    holder, key = _found(site, site.layout.script)
+    text = holder.get(key) if isinstance(holder, dict) else None
+    command = ["sh", "-c", text]
+    if not isinstance(text, str) or not is_engine_command(command, None):
+        raise DocumentError(f"{site.layout.script} starts no engine: its options aren't known")
+    edited = set_option(command, None, site.container.get("env"), name, value, site.config)
+    if any(item["field"] == "env" for item in edited.changes):
+        raise DocumentError(f"{name} is in a variable that {site.layout.script} uses: change it by hand")
+    holder[key] = edited.command[-1]
+
+
+def _own_field(site, name, value):
+    """A field of the option's own, unless the list of other options, which counts more, has it."""
+    holder, key = _found(site, site.layout.more)
+    more = holder.get(key) if holder else None
+    engine = ["vllm", "serve", "model"]
+    removed = set_option(engine, [str(item) for item in more or []], None, name, None)
+    path = site.layout.flags.get(name)
+    if path is None or removed.changes:
+        edited = set_option(engine, [str(item) for item in more or []], None, name, value)
+        if edited.changes:
+            holder, key = _holder(site, site.layout.more)
+            holder[key] = edited.args
+        if value is not None or path is None:
+            return
+    holder, key = _found(site, path)
+    if value is None and not (holder and key in holder):
+        return
+    holder, key = _holder(site, path)
+    if value is None or str(holder.get(key)) != str(value):
+        _put(holder, key, str(value) if name == "gpu_memory_utilization" and value is not None else value)
+
+
+# --- environment
+
+
+def _env(site, name, value):
+    _refuse(site, "env")
+    if flags.is_secret(name):
+        raise DocumentError(f"{name} holds a secret: it isn't changed here")
+    for container in (site.container, *_twins(site)):
+        texts = [str(text) for key in ("command", "args") for text in container.get(key) or []]
+        if any(re.search(rf"(?:^|[\s;&|(]){re.escape(name)}=", text) for text in texts):
+            raise DocumentError(f"the container's own script sets {name}: change it there by hand")
+        _set_variable(site, container, name, None if value is None else _variable_text(value))
+
+
+def _variable_text(value):
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _set_variable(site, container, name, text):
+    """One variable in the container's list, or in the kind's own place for it."""
+    holder, key = container, "env"
+    if site.layout.env_map:
+        variables = holder.get(key) or {}
+        if text is not None or name in variables:
+            _put(holder.setdefault(key, {}), name, text)
+        return
+    own = [item for item in container.get("env") or [] if item.get("name") == name]
+    if site.layout.env and container is site.container and not own:
+        holder, key = _found(site, site.layout.env)
+        if not holder or (text is not None and key not in holder):
+            if text is None:
+                return
+            holder, key = _holder(site, site.layout.env)
+    items = holder.get(key) or []
+    last = max((at for at, item in enumerate(items) if item.get("name") == name), default=None)
+    if last is None:
+        if text is not None:
+            holder[key] = [*items, {"name": name, "value": text}]
+        return
+    if text is None:
+        holder[key] = [item for item in items if item.get("name") != name]
+    elif items[last].get("valueFrom"):
+        raise DocumentError(
+            f"the variable {name} comes from a ConfigMap, Secret or field (valueFrom): change it there"
+        )
+    elif items[last].get("value") != text:
+        items[last]["value"] = text
+
+
+# --- fields
+
+
+def _field(site, name, value):
+    if name.startswith("resources."):
+        _resource(site, name, value)
+    elif name in ("volumes.shm", "volumes.shm.sizeLimit"):
+        _shm(site, value)
+    elif name == "startupProbe" or _PROBE.fullmatch(name):
+        _probe(site, name, value)
+    elif name == "strategy":
+        _strategy(site, value)
+    else:
+        _other(site, name, value)
+
+
+def _resource(site, name, value):
+    _refuse(site, "resources")
+    parts = name.split(".", 2)
+    if len(parts) != 3 or parts[1] not in ("limits", "requests"):
+        raise DocumentError(f"{name} is no field: write resources.limits.memory or the like")
+    side, key = parts[1:]
+    if value is not None and parse_quantity(value) is None:
+        raise DocumentError(f"{value!r} is no Kubernetes quantity ({name})")
+    if value is None and side == "limits":
+        _refuse(site, "removed limit")
+    if site.layout.single:
+        return _single_resource(site, key, value)
+    holder, last = (
+        _found(site, site.layout.resources) if site.layout.resources else (site.container, "resources")
+    )
+    resources = (holder or {}).get(last) or {}
+    key = _device_key(resources, key)
+    sides = [side]
+    if "/" in key or key == "gpu":  # extended resources: request and limit are one number
+        other = "requests" if side == "limits" else "limits"
+        sides += [other] if key in (resources.get(other) or {}) else []
+    for part in sides:
+        if not _equal(resources.get(part), key, value):
+            if site.layout.resources and holder is None:
+                holder, last = _holder(site, site.layout.resources)
+            _put(_map(_map(holder, last), part), key, _quantity(value))
+    return None
+
+
+def _map(holder, key):
+    """The map at a key, made where it is missing or null."""
+    if holder.get(key) is None:
+        holder[key] = {}
+    return holder[key]
+
+
+def _device_key(resources, key):
+    """``gpu`` is whatever resource of a GPU the container has."""
+    if key != "gpu":
+        return key
+    names = [name for part in ("limits", "requests") for name in resources.get(part) or {}]
+    return next(
+        (name for name in names if name.endswith("/gpu")), "gpu" if "gpu" in names else "nvidia.com/gpu"
+    )
+
+
+def _equal(held, key, value):
+    now = (held or {}).get(key)
+    if now is None or value is None:
+        return now is value
+    return parse_quantity(now) is not None and parse_quantity(now) == parse_quantity(value)
+
+
+def _quantity(value):
+    return value if value is None else str(value)
+
+
+def _single_resource(site, key, value):
+    """One value is request and limit at once (VLLMRuntime)."""
+    key = "gpu" if key.endswith("/gpu") else key
+    if value is None:
+        raise DocumentError(
+            f"{_part(site, site.layout.resources)}.{key} is request and limit at once: without it the pod has neither"
+        )
+    holder, last = _found(site, site.layout.resources)
+    if not _equal((holder or {}).get(last), key, value):
+        holder, last = _holder(site, site.layout.resources)
+        _put(_map(holder, last), key, _quantity(value))
+
+
+def _shm(site, value):
+    """The size of /dev/shm; None removes the limit. Where nothing is mounted, a volume in memory is."""
+    _refuse(site, "shm")
+    if value is not None and parse_quantity(value) is None:
+        raise DocumentError(f"{value!r} is no Kubernetes quantity (volumes.shm.sizeLimit)")
+    mounted = [
+        mount for mount in site.container.get("volumeMounts") or [] if mount.get("mountPath") == "/dev/shm"
+    ]
+    if site.layout.shm and not mounted:
+        holder, key = _found(site, site.layout.shm)
+        if not _equal(holder, key, value):
+            _put(*_holder(site, site.layout.shm), _quantity(value))
+        return
+    volumes = site.pod.get("volumes") or []
+    if not mounted:
+        _new_shm(site, volumes, value)
+        return
+    name = mounted[-1].get("name")
+    volume = next((item for item in volumes if item.get("name") == name), None)
+    if volume is None or "emptyDir" not in volume:
+        raise DocumentError(
+            f"/dev/shm is the volume {name}, which is no emptyDir of this object: its size is set where it comes from"
+        )
+    if not _equal(volume["emptyDir"], "sizeLimit", value):
+        _put(_map(volume, "emptyDir"), "sizeLimit", _quantity(value))
+
+
+def _new_shm(site, volumes, value):
+    if value is None:
+        return
+    taken = {item.get("name") for item in volumes}
+    name = next((name for name in _SHM_NAMES if name not in taken), None)
+    if name is None:
+        raise DocumentError(f"the volume names {', '.join(_SHM_NAMES)} are taken: mount /dev/shm by hand")
+    site.pod["volumes"] = [
+        *volumes,
+        {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(value)}},
+    ]
+    mounts = site.container.get("volumeMounts") or []
+    site.container["volumeMounts"] = [*mounts, {"name": name, "mountPath": "/dev/shm"}]
+
+
+def _probe(site, name, value):
+    _refuse(site, "probes")
+    match = _PROBE.fullmatch(name)
+    if match:
+        probe = site.container.get(match.group(1))
+        if not isinstance(probe, dict):
+            raise DocumentError(f"the container has no {match.group(1)}")
+        _put(probe, match.group(2), value)
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10**6:
+        raise DocumentError("startupProbe: the value is the seconds that a start may take")
+    probe = site.container.get("startupProbe")
+    if probe is None:
+        probe = _probe_of_liveness(site)
+    period = probe.get("periodSeconds") or _PERIOD
+    wanted = max(1, math.ceil((value - (probe.get("initialDelaySeconds") or 0)) / period))
+    if wanted != (probe.get("failureThreshold") or _THRESHOLD):
+        probe["failureThreshold"] = wanted
+    site.container["startupProbe"] = probe
+
+
+def _probe_of_liveness(site):
+    """A startup probe that asks what the liveness probe asks, and holds that one back until the start is over."""
+    liveness = site.container.get("livenessProbe")
+    if not isinstance(liveness, dict):
+        raise DocumentError(
+            "the container has neither a startupProbe nor a livenessProbe: no probe ends its start"
+        )
+    asks = ("httpGet", "tcpSocket", "exec", "grpc", "timeoutSeconds", "periodSeconds")
+    return copy.deepcopy({key: liveness[key] for key in asks if key in liveness})
+
+
+def _strategy(site, value):
+    """``Recreate``, or how many pods may come and go in a rolling update."""
+    path = site.layout.strategy
+    if path is None:
+        raise DocumentError(f"a {site.kind} has no update strategy that can be changed here")
+    if value == "Recreate":
+        if site.kind != "Deployment":
+            raise DocumentError(f"a {site.kind} knows no strategy Recreate")
+        wanted: dict[str, Any] = {"type": "Recreate"}
+    elif isinstance(value, dict) and value and value.keys() <= {"maxSurge", "maxUnavailable"}:
+        wanted = _rolling(site, value)
+    else:
+        raise DocumentError("strategy: the value is Recreate or {maxSurge, maxUnavailable}")
+    holder, key = _holder(site, path)
+    if holder.get(key) != wanted:
+        holder[key] = wanted
+
+
+def _rolling(site, value):
+    holder, key = _found(site, site.layout.strategy)
+    now = copy.deepcopy((holder or {}).get(key) or {})
+    type_, inner = "RollingUpdate", "rollingUpdate"
+    if site.kind == "LeaderWorkerSet":
+        inner = "rollingUpdateConfiguration"
+    if site.kind == "StatefulSet" and value.get("maxSurge"):
+        raise DocumentError("a StatefulSet replaces its pods in place: it has no maxSurge")
+    given = {
+        name: number for name, number in value.items() if (site.kind, name) != ("StatefulSet", "maxSurge")
+    }
+    return {**now, "type": type_, inner: {**(now.get(inner) or {}), **given}}
+
+
+_TARGETS = {"flag": _flag, "env": _env, "k8s": _field}

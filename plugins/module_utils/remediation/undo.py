@@ -1,0 +1,264 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record with which a change can be taken back, also days later, and the patch that does it.
+
+The record holds the changed fields and nothing else: of a list the items, of a script the words. It is kept in an
+annotation and in documents, so a changed secret is refused.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+
+from ..documents import DocumentError
+from ..engine import flags
+from ..secret_names import is_secret_name
+from . import shell_words
+from .differences import ABSENT, json_patch, steps
+from .json_patch import same
+from .object_paths import NAMES, locate_segments, segments_of, value_at
+
+_FLAG = re.compile(r"--?[A-Za-z]")
+
+
+def record(old, new):
+    """The undo record of a change: ``{"steps": [{path, before, after, at, length, words}]}``, in the order of the change.
+
+    before, after: the field's values; a missing key means no field. at, length: of a list item, its index and the list's
+    length after the step. words: instead of before and after where both are texts of several words:
+    ``[{at, before, after}]`` with the offset in the new text, whose length is ``length``.
+
+    Raises DocumentError where the change touches a secret.
+    """
+    secrets = _secrets(old) | _secrets(new)
+    found = []
+    for step in steps(old, new):
+        item = _recorded(step)
+        _refuse_secret(item, secrets)
+        found.append(item)
+    return {"steps": found}
+
+
+def _recorded(step):
+    item = {"path": step.path}
+    if step.length is not None:
+        item.update(at=step.place[-1], length=step.length)
+    texts = [value for value in (step.before, step.after) if isinstance(value, str)]
+    if len(texts) == 2 and any(re.search(r"\s", text) for text in texts):
+        item.update(words=_changed_words(*texts), text_length=len(step.after))
+        return item
+    for key, value in (("before", step.before), ("after", step.after)):
+        if value is not ABSENT:
+            item[key] = copy.deepcopy(value)
+    return item
+
+
+def _changed_words(before, after):
+    """``[{at, before, after}]`` of two texts."""
+    left, right = (re.findall(r"\s+|\S+", text) for text in (before, after))
+    found, at = [], 0
+    blocks = difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    for kind, start, end, new_start, new_end in blocks:
+        new = "".join(right[new_start:new_end])
+        if kind != "equal":
+            found.append({"at": at, "before": "".join(left[start:end]), "after": new})
+        at += len(new)
+    return found
+
+
+# --- secrets
+
+
+def _secrets(value):
+    """All texts in an object that are secrets: values of variables and arguments with such names."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("command", "args") and isinstance(inner, list):
+                found |= _secret_words(inner)
+            elif isinstance(inner, str):
+                found |= _secret_words([inner])
+                # "key" alone is a name in Kubernetes (secretKeyRef, tolerations)
+                name = value.get("name") if key == "value" else key
+                if key != "key" and is_secret_name(str(name)):
+                    found.add(inner)
+            else:
+                found |= _secrets(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            found |= _secrets(inner)
+    return found - {""}
+
+
+def _secret_words(items):
+    """What follows a secret flag, up to the next flag."""
+    texts = [
+        word for item in items for word in [str(item), *(part.text for part in shell_words.words(str(item)))]
+    ]
+    found: set[str] = set()
+    secret = False
+    for text in texts:
+        flag, inline, value = text.partition("=")
+        if _FLAG.match(text) and not re.search(r"\s", flag):
+            name = flag.lstrip("-").replace("-", "_")
+            secret = flags.is_secret(name)
+            if inline and secret:
+                found |= {text, value}
+                secret = False
+        elif secret:
+            found.add(text)
+        # an item is itself and its words; the next words belong to the flag as well
+    return found
+
+
+def _refuse_secret(item, secrets):
+    texts = [
+        text
+        for part in (item, *item.get("words", ()))
+        for text in _texts_in([part.get("before"), part.get("after")])
+    ]
+    for text in texts:
+        pieces = {text, *re.split(r"[\s'\"=]+", text)}
+        if pieces & secrets or flags.without_secrets("", text) != text:
+            raise DocumentError(
+                f"{item['path']} holds a secret, which a change isn't allowed to touch (it would be in the undo record):"
+                " change it by hand"
+            )
+
+
+def _texts_in(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(inner)
+
+
+# --- taking it back
+
+
+def undo(undo_record, live):
+    """The JSON patch that takes a change back on the object as it is now; empty where it has been taken back already.
+
+    Raises DocumentError, with the three values, where somebody has changed a field since.
+    """
+    restored = restore(undo_record, live)
+    return json_patch(live, restored)
+
+
+def restore(undo_record, live):
+    """The object as it would be without the change; see ``undo``."""
+    found = copy.deepcopy(live)
+    try:
+        for item in reversed(undo_record["steps"]):
+            _back(item, found, "after", "before")
+    except DocumentError:
+        if _is_undone(undo_record, live):
+            return live
+        raise
+    return found
+
+
+def _is_undone(undo_record, live):
+    """Whether the change could be made again, so that it isn't there now."""
+    again = copy.deepcopy(live)
+    try:
+        for item in undo_record["steps"]:
+            _back(item, again, "before", "after")
+    except DocumentError:
+        return False
+    return True
+
+
+def _back(item, raw, now, then):
+    """One step made in ``raw``: from its value ``now`` to its value ``then``."""
+    segments = segments_of(item["path"])
+    holder = value_at(raw, locate_segments(raw, segments[:-1], item["path"]))
+    key = _place(holder, segments[-1], item, now)
+    current = ABSENT if key is None else holder[key]
+    if "words" in item:
+        holder[key] = _text_back(item, current, now, then)
+        return
+    wanted, value = item.get(now, ABSENT), copy.deepcopy(item.get(then, ABSENT))
+    if wanted is ABSENT or current is ABSENT:
+        if wanted is not current:
+            _refuse(item, current)
+    elif not same(current, wanted):
+        _refuse(item, current)
+    if value is ABSENT:
+        del holder[key]
+    elif current is ABSENT and isinstance(holder, list):
+        holder.insert(min(item["at"], len(holder)), value)
+    else:
+        holder[segments[-1] if key is None else key] = value
+
+
+def _place(holder, segment, item, now):
+    """The key or index of a step's field as it stands; None where the field isn't there."""
+    if isinstance(holder, list) and segment == str(item.get("at")) and not _is_named(item, segment):
+        if now not in item and "words" not in item:
+            return None if _length(holder, item, now) else _refuse(item, holder[item["at"] : item["at"] + 1])
+        if not _length(holder, item, now) or item["at"] >= len(holder):
+            return _refuse(item, holder[item["at"] : item["at"] + 1])
+        return item["at"]
+    try:
+        return locate_segments(holder, [segment], item["path"])[0]
+    except DocumentError:
+        return None
+
+
+def _is_named(item, segment):
+    """Whether a list item is chosen by its name, not by its index."""
+    values = [item[key] for key in ("before", "after") if isinstance(item.get(key), dict)]
+    return any(value.get(key) == segment for value in values for key in NAMES)
+
+
+def _length(holder, item, now):
+    """Whether a list is as long as it was beside the step."""
+    after = item["length"]
+    before = after + ("before" in item) - ("after" in item) if "words" not in item else after
+    return len(holder) == (after if now == "after" else before)
+
+
+def _text_back(item, current, now, then):
+    if not isinstance(current, str):
+        _refuse(item, current)
+    grown = sum(len(part["after"]) - len(part["before"]) for part in item["words"])
+    shift, text = 0, current
+    for part in item["words"]:
+        # offsets are those of the new text; in the old one the parts before have another length
+        at = part["at"] - (0 if now == "after" else shift)
+        if current[at : at + len(part[now])] != part[now]:
+            _refuse(part | {"path": item["path"]}, current[at : at + len(part[now])])
+        shift += len(part["after"]) - len(part["before"])
+    if len(current) != item["text_length"] - (0 if now == "after" else grown):
+        raise DocumentError(f"{item['path']} has been changed since: change it by hand")
+    shift = 0
+    for part in item["words"]:
+        at = part["at"] if now != "after" else part["at"] - shift
+        text = text[:at] + part[then] + text[at + len(part[now]) :]
+        shift += len(part["after"]) - len(part["before"])
+    return text
+
+
+def _refuse(item, current):
+    """Somebody has changed the field: the three values."""
+    name = segments_of(item["path"])[-1]
+    values = {
+        "before our change": item.get("before", ABSENT),
+        "by our change": item.get("after", ABSENT),
+        "now": current,
+    }
+    shown = "; ".join(f"{word}: {_shown(name, value)}" for word, value in values.items())
+    raise DocumentError(f"{item['path']} has been changed since, so it isn't taken back ({shown})")
+
+
+def _shown(name, value):
+    if value is ABSENT or value == []:
+        return "not set"
+    hidden = flags.without_secrets(name, value)
+    return str(hidden[0] if isinstance(hidden, list) and len(hidden) == 1 else hidden)[:200]
