@@ -24,12 +24,12 @@ _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|([A-Za-z_]\w*))")
 
 
 class Piece(NamedTuple):
-    """One argument. text: as the program gets it, apart from references; field, index: the list item, or ``env`` and the
+    """One argument. text: as the program gets it, apart from references; field, position: the list item, or ``env`` and the
     variable's name; gap, start, end: its place in that text; whole: it is the list item, without a shell's quotes."""
 
     text: str
     field: str
-    index: int | str
+    position: int | str
     gap: int
     start: int
     end: int
@@ -48,7 +48,7 @@ class Written(NamedTuple):
 
 def literal_values(env):
     """``{NAME: text}`` of the variables that are written in a Kubernetes env list; of a repeated one the last counts."""
-    found = {}
+    found: dict[str, str] = {}
     for item in env or []:
         found.pop(item["name"], None)
         if item.get("value") is not None or "valueFrom" not in item:
@@ -96,15 +96,21 @@ def _script(items):
     return None
 
 
+def _word(word, field, position):
+    return Piece(word.text, field, position, word.gap, word.start, word.end, False)
+
+
 def _of_item(field, index, text):
     packed = _PACKED.match(text)
     if packed and not _PACKED_JSON.match(text):
-        return [Piece(word.text, field, index, *word[1:], False) for word in shell_words.words(text)]
+        return [_word(word, field, index) for word in shell_words.words(text)]
     if packed:
-        flag, value = re.match(r"(\S+)\s+", text), len(text)
+        flag = text.split(maxsplit=1)[0]
+        value = text[len(flag) :].lstrip()
+        start = len(text) - len(value)
         return [
-            Piece(flag.group(1), field, index, 0, 0, flag.end(1), True),
-            Piece(text[flag.end() :], field, index, flag.end(1), flag.end(), value, True),
+            Piece(flag, field, index, 0, 0, len(flag), True),
+            Piece(value, field, index, len(flag), start, len(text), True),
         ]
     return [Piece(text, field, index, 0, 0, len(text), True)]
 
@@ -128,9 +134,9 @@ def _of_script(items, position):
         if word.text in _REST:
             pieces += [piece for item in items[position + 2 :] for piece in _of_item(*item)]
         else:
-            pieces.append(Piece(word.text, field, index, *word[1:], False))
+            pieces.append(_word(word, field, index))
     gaps = [
-        script[piece.gap : piece.start] for piece in pieces if (piece.field, piece.index) == (field, index)
+        script[piece.gap : piece.start] for piece in pieces if (piece.field, piece.position) == (field, index)
     ]
     flags = [piece for piece in pieces if piece.text.startswith("-") and not piece.whole]
     gap = script[flags[-1].gap : flags[-1].start] if flags else (gaps or [" "])[-1]
@@ -167,6 +173,4 @@ def _opened(piece, values):
 
 
 def _of_variable(name, values):
-    return [
-        Piece(word.text, "env", name, *word[1:], False) for word in shell_words.words(values.get(name) or "")
-    ]
+    return [_word(word, "env", name) for word in shell_words.words(values.get(name) or "")]

@@ -249,14 +249,14 @@ class _Edit:
             self._changed("env", item["name"], item.get("value"), None)
 
     def _drop(self, found):
-        self._changed(found.flag.field, found.flag.index, self._raw(found), None)
+        self._changed(found.flag.field, found.flag.position, self._raw(found), None)
         for piece in (found.flag, *found.values):
             self._drop_piece(piece)
 
     def _drop_piece(self, piece):
         text = self._source(piece)
         if piece.whole and piece.start == 0 and piece.end == len(text):
-            self.items[piece.field, piece.index] = []
+            self.items[piece.field, piece.position] = []
             return
         self._unshared(piece)
         self._splice(piece, piece.gap, piece.end, "")
@@ -326,7 +326,7 @@ class _Edit:
 
     def _put_flag(self, found, text):
         """The flag and its value replaced by one word."""
-        self._changed(found.flag.field, found.flag.index, self._raw(found), text)
+        self._changed(found.flag.field, found.flag.position, self._raw(found), text)
         for piece in found.values:
             self._drop_piece(piece)
         self._put_text(found.flag, text)
@@ -339,11 +339,11 @@ class _Edit:
             name = variable_of(found.flag.text.partition("=")[2])
             if not self._through_variable(found.flag.text.partition("=")[2], name, texts):
                 self._put_inline(found.flag, flag, texts[0])
-                self._changed(found.flag.field, found.flag.index, before, f"{flag}={texts[0]}")
+                self._changed(found.flag.field, found.flag.position, before, f"{flag}={texts[0]}")
             return
         first, *others = found.values
         if not self._through_variable(first.text, variable_of(first.text), texts):
-            self._changed(first.field, first.index, before, " ".join([found.flag.text, *texts]))
+            self._changed(first.field, first.position, before, " ".join([found.flag.text, *texts]))
             self._put_texts(first, texts)
             for piece in others:
                 self._drop_piece(piece)
@@ -388,7 +388,7 @@ class _Edit:
     def _put_texts(self, piece, texts):
         source = self._source(piece)
         if piece.whole and piece.start == 0 and piece.end == len(source):
-            self.items[piece.field, piece.index] = texts
+            self.items[piece.field, piece.position] = texts
             return
         raw = source[piece.start : piece.end]
         quoted = texts if piece.whole else [shell_words.requoted(raw, text) for text in texts]
@@ -423,7 +423,7 @@ class _Edit:
             piece = self.written.pieces[-1]
             quoted = " ".join(shell_words.requoted("x", text) for text in texts)
             self._splice(piece, piece.end, piece.end, f" {quoted}")
-            self._changed("env", piece.index, None, shown)
+            self._changed("env", piece.position, None, shown)
         else:
             self._add_variable()
 
@@ -461,7 +461,7 @@ class _Edit:
         return self.values[index] if field == "env" else str(self.before[field][index])
 
     def _source(self, piece):
-        return self._source_of(piece.field, piece.index)
+        return self._source_of(piece.field, piece.position)
 
     def _raw(self, found):
         return " ".join(self._source(piece)[piece.start : piece.end] for piece in (found.flag, *found.values))
@@ -469,14 +469,14 @@ class _Edit:
     def _unshared(self, piece):
         """A variable that is used twice carries its arguments to somebody else as well."""
         if piece.field == "env" and (
-            mentions(self.before["command"], self.before["args"], self.env, piece.index) > 1
+            mentions(self.before["command"], self.before["args"], self.env, piece.position) > 1
         ):
             raise DocumentError(
-                f"{self.target.shown} is in the variable {piece.index}, which is used more than once: change it by hand"
+                f"{self.target.shown} is in the variable {piece.position}, which is used more than once: change it by hand"
             )
 
     def _splice(self, piece, start, end, text):
-        self._splice_at((piece.field, piece.index), start, end, text)
+        self._splice_at((piece.field, piece.position), start, end, text)
 
     def _splice_at(self, place, start, end, text):
         self.splices.setdefault(place, []).append((start, end, text))

@@ -163,7 +163,7 @@ def strategic_merge(old, new):
 
 
 def _merge(old, new):
-    found = {}
+    found: dict[str, Any] = {}
     for key in [*old, *(key for key in new if key not in old)]:
         before, after = old.get(key), new.get(key)
         if same(before, after) and (key in old) == (key in new):

@@ -48,7 +48,8 @@ def _apply_one(root, operation):
         raise DocumentError(f"the operation {kind!r} of a JSON patch isn't one of {', '.join(_OPERATIONS)}")
     if not isinstance(path, str) or (kind != "remove" and "value" not in operation):
         raise DocumentError(f"a JSON patch's {kind} needs a path{'' if kind == 'remove' else ' and a value'}")
-    *above, last = ["", *segments_of(path)]
+    segments = ["", *segments_of(path)]
+    above, last = segments[:-1], segments[-1]
     holder = root
     for segment in above:
         holder = holder[_key(holder, segment, path)]

@@ -412,7 +412,8 @@ def _shm(site, value):
     if site.layout.shm and not mounted:
         holder, key = _found(site, site.layout.shm)
         if not _equal(holder, key, value):
-            _put(*_holder(site, site.layout.shm), _quantity(value))
+            holder, key = _holder(site, site.layout.shm)
+            _put(holder, key, _quantity(value))
         return
     volumes = site.pod.get("volumes") or []
     if not mounted:
