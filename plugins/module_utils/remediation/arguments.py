@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ..documents import DocumentError
 from ..engine import flags
+from ..engine.command_line import is_engine_command
 from ..engine.settings import engine_settings
 from . import shell_words
 from .argument_pieces import Piece, literal_values, mentions, variable_of, variables_in, written
@@ -67,18 +68,19 @@ class _Found(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-def set_option(command, args, env, name, value, config=None, appends=False):
+def set_option(command, args, env, name, value, config=None, appends=False, nim=False):
     """``Edited`` of a container in which the engine's option ``name`` has ``value``; None removes it.
 
     command, args: lists of str or None; env: list of ``{name, value | valueFrom}`` or None, as in a Kubernetes container.
     name: vLLM's in snake_case, with dots for a key of a JSON option (``compilation_config.cudagraph_mode``). value: int,
     float, bool, str, dict, list, or None. config: the parsed --config file, where it is known. appends: args of this
-    object go behind those of a template (KServe), so that they may be added where there are none.
+    object go behind those of a template (KServe), so that they may be added where there are none. nim: the container is a
+    NIM, which reads options from variables of its own.
 
     Nothing changes where the option has the value already. Raises DocumentError, with the place, where the option
     can't be edited safely: in a --config file, in a variable from a ConfigMap or Secret, in a variable of a script.
     """
-    edit = _Edit(command, args, env, _target(name, value), config, appends)
+    edit = _Edit(command, args, env, _target(name, value), config, appends, nim)
     return edit.run()
 
 
@@ -126,12 +128,13 @@ def _read(target, texts):
 
 
 class _Edit:
-    def __init__(self, command, args, env, target, config, appends):
+    def __init__(self, command, args, env, target, config, appends, nim):
         self.before = {"command": command, "args": args}
         self.env = env
         self.target = target
         self.config = config
         self.appends = appends
+        self.nim = nim or any(item["name"].startswith("NIM_") for item in env or [])
         self.settings = engine_settings(command, args, env, defaults=False)
         self.values = literal_values(env)
         # what is to be done: splices of a text, (start, end, new); whole items dropped or replaced; items added
@@ -146,9 +149,7 @@ class _Edit:
             return Edited(self.before["command"], self.before["args"], self.env, [])
         self.written = written(self.before["command"], self.before["args"], self.env)
         if self.written is None:
-            raise DocumentError(
-                f"{self._where()} starts the engine through another shell or eval: change {self.target.shown} there by hand"
-            )
+            self._refuse_script()
         found = _occurrences(self.written.pieces, self.target)
         variables = self._option_variables()
         self._refuse_hidden(found, variables)
@@ -206,6 +207,16 @@ class _Edit:
         if place:
             return f"the script in {place[0]}[{place[1]}]"
         return "args" if self.before["args"] else "command"
+
+    def _refuse_script(self):
+        shown = self.target.shown
+        if is_engine_command(self.before["command"], self.before["args"]):
+            raise DocumentError(
+                f"{self._where()} starts the engine through another shell or eval: change {shown} there by hand"
+            )
+        raise DocumentError(
+            f"{self._where()} starts no engine: set {shown} where the engine is started (the leader or head of its group)"
+        )
 
     def _option_variables(self):
         """The variables that set just this option (NIM's), in the order of the list."""
@@ -433,8 +444,7 @@ class _Edit:
 
     def _add_variable(self):
         name = f"NIM_{self.target.name.upper()}"
-        nim = any(item["name"].startswith("NIM_") for item in self.env or [])
-        if not nim or self.target.keys or not _sets(name, self.target.name):
+        if not self.nim or self.target.keys or not _sets(name, self.target.name):
             raise DocumentError(
                 f"{self.target.shown}: the container has neither command nor args, so arguments given here would replace"
                 " those that the image brings: write its whole command by hand"

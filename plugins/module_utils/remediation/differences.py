@@ -10,12 +10,11 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 from typing import Any, NamedTuple
 
-from .json_patch import pointer, same
+from .json_patch import copied, pointer, same
 from .object_paths import name_key, path_of
 
 ABSENT: Any = object()
@@ -72,12 +71,12 @@ def _operations(step):
     path = pointer(step.place)
     found = []
     if step.before is not ABSENT:
-        found.append({"op": "test", "path": path, "value": copy.deepcopy(step.before)})
+        found.append({"op": "test", "path": path, "value": copied(step.before)})
     if step.after is ABSENT:
         found.append({"op": "remove", "path": path})
     else:
         kind = "add" if step.before is ABSENT else "replace"
-        found.append({"op": kind, "path": path, "value": copy.deepcopy(step.after)})
+        found.append({"op": kind, "path": path, "value": copied(step.after)})
     return found
 
 
@@ -175,7 +174,7 @@ def _merge(old, new):
         elif key in _MERGE_KEYS and isinstance(before, list) and isinstance(after, list):
             found[key] = _merge_named(before, after, _MERGE_KEYS[key])
         else:
-            found[key] = copy.deepcopy(after)
+            found[key] = copied(after)
     return found
 
 
@@ -191,7 +190,7 @@ def _merge_named(old, new, key):
     found = []
     for name, item in after.items():
         if name not in before:
-            found.append(copy.deepcopy(item))
+            found.append(copied(item))
         elif not same(before[name], item):
             found.append({key: name, **_merge(before[name], item)})
     return found + [{key: name, "$patch": "delete"} for name in before if name not in after]

@@ -9,7 +9,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import copy
 import re
 
 from ..documents import DocumentError
@@ -36,7 +35,7 @@ def apply(document, patch):
     fails, a place that isn't there, an operation that isn't one of the four.
     """
     # below one key, so that the whole document is a place like any other
-    root = {"": copy.deepcopy(document)}
+    root = {"": copied(document)}
     for operation in patch:
         _apply_one(root, operation)
     return root[""]
@@ -53,7 +52,7 @@ def _apply_one(root, operation):
     holder = root
     for segment in above:
         holder = holder[_key(holder, segment, path)]
-    _OPERATIONS[kind](holder, last, path, copy.deepcopy(operation.get("value")))
+    _OPERATIONS[kind](holder, last, path, copied(operation.get("value")))
 
 
 def _key(holder, segment, path):
@@ -90,6 +89,13 @@ def _remove(holder, last, path, _value):
 
 
 _OPERATIONS = {"test": _test, "add": _add, "replace": _replace, "remove": _remove}
+
+
+def copied(value):
+    """A JSON value's copy without parts in common; ``copy.deepcopy`` keeps those that YAML's anchors make."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def same(one, other):

@@ -10,7 +10,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from ..engine.command_line import is_engine_command
 from ..quantities import parse_quantity
 from . import differences, undo
 from .arguments import set_option
+from .json_patch import copied
 from .object_paths import locate, locate_segments, segments_of, value_at
 from .workload_kinds import TWINS, Layout, layout_of
 
@@ -68,10 +68,11 @@ def patch(raw, edit, changes, config=None, guard=True):
     k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``startupProbe`` (value: the seconds that a start
     may take) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or ``{maxSurge, maxUnavailable}``).
     """
-    after = copy.deepcopy(raw)
+    raw = copied(raw)
+    after = copied(raw)
     refused = []
     for change in changes:
-        tried = copy.deepcopy(after)
+        tried = copied(after)
         try:
             site = _site(tried, edit, config)
             _TARGETS.get(change["target"], _other)(site, change["name"], change["value"])
@@ -159,9 +160,8 @@ def _flag(site, name, value):
     elif layout.more:
         _own_field(site, setting, value)
     else:
-        _container_option(site, site.container, setting, value)
-        for twin in _twins(site):
-            _container_option(site, twin, setting, value)
+        for container in _engines(site):
+            _container_option(site, container, setting, value)
 
 
 def _setting_name(name):
@@ -177,7 +177,16 @@ def _container_option(site, container, name, value):
     elif site.layout.env and container is site.container:
         holder, key = _found(site, site.layout.env)
         env = [*(env or []), *(holder.get(key) or [])] if holder else env
-    edited = set_option(lists["command"], lists["args"], env, name, value, site.config, site.layout.appends)
+    edited = set_option(
+        lists["command"],
+        lists["args"],
+        env,
+        name,
+        value,
+        site.config,
+        site.layout.appends,
+        _is_nim(site, container),
+    )
     for key, items in (("command", edited.command), ("args", edited.args)):
         if items != lists[key]:
             container[key] = items
@@ -185,6 +194,10 @@ def _container_option(site, container, name, value):
     values = {item["name"]: item.get("value") for item in edited.env or []}
     for variable in sorted(names):
         _set_variable(site, container, variable, values.get(variable))
+
+
+def _is_nim(site, container):
+    return site.layout.nim or "/nim/" in str(container.get("image") or "")
 
 
 def _found(site, path):
@@ -197,22 +210,35 @@ def _found(site, path):
 
 
 def _twins(site):
-    """Containers of the other templates of the same engine that get its options too."""
+    """Containers of the other templates of the same engine, as far as they start it."""
     found = []
-    for one, other in TWINS:
-        for here, there in ((one, other), (other, one)):
-            head, between, tail = site.path.partition(here)
-            if not between:
-                continue
-            holder, key = _found(site, f"{head}{there}{tail}".rpartition("[")[0] or f"{head}{there}")
-            items = holder.get(key) if isinstance(holder, dict) else None
-            items = items if isinstance(items, list) else [items]
-            found += [
-                item
-                for item in items
-                if isinstance(item, dict) and is_engine_command(item.get("command"), item.get("args"))
-            ]
+    for here, there in TWINS:
+        path, count = re.subn(here, there, site.path)
+        if not count:
+            continue
+        holder, key = _found(site, re.sub(r"\[[^\]]*\]$", "", path))
+        items = holder.get(key) if isinstance(holder, dict) else None
+        items = items if isinstance(items, list) else [items]
+        found += [item for item in items if isinstance(item, dict) and _starts_engine(site, item)]
     return found
+
+
+def _starts_engine(site, container):
+    """Whether options may be given to a container: it starts the engine, or leaves that to a template."""
+    given = container.get("command") or container.get("args")
+    return is_engine_command(container.get("command"), container.get("args")) or (
+        site.layout.appends and not given
+    )
+
+
+def _engines(site):
+    """The containers that get the engine's options: the one that is meant, unless only another one of its group starts
+    the engine, and those that start it together with that."""
+    twins = _twins(site)
+    own = [site.container]
+    if twins and site.container.get("command") and not _starts_engine(site, site.container):
+        own = []
+    return [*own, *twins]
 
 
 def _config_key(site, name, value):
@@ -473,7 +499,7 @@ def _probe_of_liveness(site):
             "the container has neither a startupProbe nor a livenessProbe: no probe ends its start"
         )
     asks = ("httpGet", "tcpSocket", "exec", "grpc", "timeoutSeconds", "periodSeconds")
-    return copy.deepcopy({key: liveness[key] for key in asks if key in liveness})
+    return copied({key: liveness[key] for key in asks if key in liveness})
 
 
 def _strategy(site, value):
@@ -496,7 +522,7 @@ def _strategy(site, value):
 
 def _rolling(site, value):
     holder, key = _found(site, site.layout.strategy)
-    now = copy.deepcopy((holder or {}).get(key) or {})
+    now = copied((holder or {}).get(key) or {})
     type_, inner = "RollingUpdate", "rollingUpdate"
     if site.kind == "LeaderWorkerSet":
         inner = "rollingUpdateConfiguration"

@@ -10,7 +10,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import copy
 import difflib
 import re
 
@@ -19,7 +18,7 @@ from ..engine import flags
 from ..secret_names import is_secret_name
 from . import shell_words
 from .differences import ABSENT, json_patch, steps
-from .json_patch import same
+from .json_patch import copied, same
 from .object_paths import NAMES, locate_segments, segments_of, value_at
 
 _FLAG = re.compile(r"--?[A-Za-z]")
@@ -53,7 +52,7 @@ def _recorded(step):
         return item
     for key, value in (("before", step.before), ("after", step.after)):
         if value is not ABSENT:
-            item[key] = copy.deepcopy(value)
+            item[key] = copied(value)
     return item
 
 
@@ -152,7 +151,7 @@ def undo(undo_record, live):
 
 def restore(undo_record, live):
     """The object as it would be without the change; see ``undo``."""
-    found = copy.deepcopy(live)
+    found = copied(live)
     try:
         for item in reversed(undo_record["steps"]):
             _back(item, found, "after", "before")
@@ -165,7 +164,7 @@ def restore(undo_record, live):
 
 def _is_undone(undo_record, live):
     """Whether the change could be made again, so that it isn't there now."""
-    again = copy.deepcopy(live)
+    again = copied(live)
     try:
         for item in undo_record["steps"]:
             _back(item, again, "before", "after")
@@ -183,7 +182,7 @@ def _back(item, raw, now, then):
     if "words" in item:
         holder[key] = _text_back(item, current, now, then)
         return
-    wanted, value = item.get(now, ABSENT), copy.deepcopy(item.get(then, ABSENT))
+    wanted, value = item.get(now, ABSENT), item.get(then, ABSENT)
     if wanted is ABSENT or current is ABSENT:
         if wanted is not current:
             _refuse(item, current)
@@ -192,9 +191,9 @@ def _back(item, raw, now, then):
     if value is ABSENT:
         del holder[key]
     elif current is ABSENT and isinstance(holder, list):
-        holder.insert(min(item["at"], len(holder)), value)
+        holder.insert(min(item["at"], len(holder)), copied(value))
     else:
-        holder[segments[-1] if key is None else key] = value
+        holder[segments[-1] if key is None else key] = copied(value)
 
 
 def _place(holder, segment, item, now):

@@ -16,14 +16,15 @@ from typing import NamedTuple
 class Layout(NamedTuple):
     """How a kind differs from a pod template.
 
-    appends: its args go behind those of a template; shm: path of the /dev/shm size; resources: path of the resources;
-    single: one value of resources is request and limit; env: path of the env list; env_map: that it is a map;
-    flags: option -> path of its own field; more: path of the list for the other options; config: path of a map of
-    options; script: path of a shell command; strategy: path of the update strategy; refused: what can't be changed in it
-    (flag, env, resources, shm, probes) -> why, and where it is instead.
+    appends: its args go behind those of a template; nim: the engine reads options from NIM's variables; shm: path of the
+    /dev/shm size; resources: path of the resources; single: one value of resources is request and limit; env: path of the
+    env list; env_map: that it is a map; flags: option -> path of its own field; more: path of the list for the other
+    options; config: path of a map of options; script: path of a shell command; strategy: path of the update strategy;
+    refused: what can't be changed in it (flag, env, resources, removed limit, shm, probes) -> why, and where it is instead.
     """
 
     appends: bool = False
+    nim: bool = False
     shm: str | None = None
     resources: str | None = None
     single: bool = False
@@ -86,7 +87,7 @@ LAYOUTS = {
         refused={"probes": _OWN_PROBES},
     ),
     ("apps.nvidia.com", "NIMService"): Layout(
-        shm="spec.storage.sharedMemorySizeLimit", refused={"probes": _OWN_PROBES}
+        nim=True, shm="spec.storage.sharedMemorySizeLimit", refused={"probes": _OWN_PROBES}
     ),
     ("kubeai.org", "Model"): Layout(
         appends=True,
@@ -113,12 +114,18 @@ LAYOUTS = {
     ),
 }
 
-# Templates that start one engine together must agree on its options (workload-kinds section 3, trap 5): a part of the
-# container's path -> that of the other template.
+# Templates that start one engine together must agree on its options (workload-kinds section 3, trap 5): in the path of a
+# container, a part and what is there in the path of the others.
 TWINS = (
-    (".leaderTemplate.", ".workerTemplate."),
-    (".entryTemplate.", ".workerTemplate."),
-    (".leader.runner", ".worker.runner"),
+    (r"\.leaderTemplate\.", ".workerTemplate."),
+    (r"\.workerTemplate\.", ".leaderTemplate."),
+    (r"\.entryTemplate\.", ".workerTemplate."),
+    (r"\.workerTemplate\.", ".entryTemplate."),
+    (r"\.leader\.runner", ".worker.runner"),
+    (r"\.worker\.runner", ".leader.runner"),
+    (r"\.template\.containers", ".worker.containers"),
+    (r"\.worker\.containers", ".template.containers"),
+    (r"\.workerGroupSpecs\[[^\]]*\]\.", ".headGroupSpec."),
 )
 
 
