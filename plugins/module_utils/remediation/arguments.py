@@ -84,6 +84,11 @@ def set_option(command, args, env, name, value, config=None, appends=False, nim=
     return edit.run()
 
 
+def has_option(command, args, env, name, value):
+    """Whether the engine's option ``name`` has ``value`` already (None: isn't given); arguments as for ``set_option``."""
+    return _Edit(command, args, env, _target(name, value), None, False, False).has_it()
+
+
 def _target(name, value):
     head, *keys = name.replace("-", "_").split(".")
     option = flags.find_option(flags.flag_of(head))
@@ -145,7 +150,7 @@ class _Edit:
         self.changes: list[dict[str, Any]] = []
 
     def run(self):
-        if self._has_it():
+        if self.has_it():
             return Edited(self.before["command"], self.before["args"], self.env, [])
         self.written = written(self.before["command"], self.before["args"], self.env)
         if self.written is None:
@@ -189,7 +194,7 @@ class _Edit:
     def _wanted(self):
         return ... if self.target.value is None else _read(self.target, _texts(self.target))
 
-    def _has_it(self):
+    def has_it(self):
         now, wanted = self._now(self.settings), self._wanted()
         if self.config and self._in_config() and now is ...:
             return False

@@ -32,7 +32,8 @@ class Step(NamedTuple):
     """One change, to be made after the steps before it.
 
     place: keys and list indexes; path: the same for people, with names; before, after: ABSENT where there is nothing;
-    length: of the list after this step, where the place is a list item; names: ``(place, name)`` of list items on the way.
+    length: of the list after this step, where the place is a list item; named: whether that item is chosen by
+    its name; names: ``(place, name)`` of list items on the way.
     """
 
     place: tuple[Any, ...]
@@ -40,6 +41,7 @@ class Step(NamedTuple):
     before: Any
     after: Any
     length: int | None
+    named: bool
     names: tuple[tuple[tuple[Any, ...], str], ...]
 
 
@@ -88,7 +90,7 @@ def _steps(old, new, place, path, names):
             before, after = old.get(key, ABSENT), new.get(key, ABSENT)
             where, called = (*place, key), (*path, key)
             if before is ABSENT or after is ABSENT:
-                yield Step(where, path_of(called), before, after, None, names)
+                yield Step(where, path_of(called), before, after, None, False, names)
             else:
                 yield from _steps(before, after, where, called, names)
     elif isinstance(old, list) and isinstance(new, list):
@@ -98,7 +100,7 @@ def _steps(old, new, place, path, names):
         else:
             yield from _listed(old, new, place, path, names)
     else:
-        yield Step(place, path_of(path), old, new, None, names)
+        yield Step(place, path_of(path), old, new, None, False, names)
 
 
 def _blocks(old, new):
@@ -118,10 +120,10 @@ def _named(old, new, key, place, path, names):
             continue
         for item in old[left:left_end]:
             length -= 1
-            yield Step((*place, index), path_of((*path, (item[key],))), item, ABSENT, length, names)
+            yield Step((*place, index), path_of((*path, (item[key],))), item, ABSENT, length, True, names)
         for item in new[right:right_end]:
             length += 1
-            yield Step((*place, index), path_of((*path, (item[key],))), ABSENT, item, length, names)
+            yield Step((*place, index), path_of((*path, (item[key],))), ABSENT, item, length, True, names)
             index += 1
 
 
@@ -134,14 +136,14 @@ def _listed(old, new, place, path, names):
             continue
         before, after = old[left:left_end], new[right:right_end]
         for item, other in zip(before, after):
-            yield Step((*place, index), path_of((*path, (index,))), item, other, length, names)
+            yield Step((*place, index), path_of((*path, (index,))), item, other, length, False, names)
             index += 1
         for item in before[len(after) :]:
             length -= 1
-            yield Step((*place, index), path_of((*path, (index,))), item, ABSENT, length, names)
+            yield Step((*place, index), path_of((*path, (index,))), item, ABSENT, length, False, names)
         for item in after[len(before) :]:
             length += 1
-            yield Step((*place, index), path_of((*path, (index,))), ABSENT, item, length, names)
+            yield Step((*place, index), path_of((*path, (index,))), ABSENT, item, length, False, names)
             index += 1
 
 

@@ -19,7 +19,7 @@ from ..engine import flags
 from ..engine.command_line import is_engine_command
 from ..quantities import parse_quantity
 from . import differences, undo
-from .arguments import set_option
+from .arguments import has_option, set_option
 from .json_patch import copied
 from .object_paths import locate, locate_segments, segments_of, value_at
 from .workload_kinds import TWINS, Layout, layout_of
@@ -46,7 +46,7 @@ class Patch(NamedTuple):
 
 class _Site(NamedTuple):
     """Where the changes go. raw: the object, which is changed; path: of the container; container, pod: that container and
-    the pod spec around it; config: the parsed --config file, if known."""
+    the pod spec around it; config, running: as for ``patch``."""
 
     raw: dict[str, Any]
     group: str
@@ -56,14 +56,16 @@ class _Site(NamedTuple):
     container: dict[str, Any]
     pod: dict[str, Any]
     config: dict[str, Any] | None
+    running: dict[str, Any] | None
 
 
-def patch(raw, edit, changes, config=None, guard=True):
+def patch(raw, edit, changes, config=None, guard=True, running=None):
     """The ``Patch`` of planned changes on an object.
 
     raw: the live object or a manifest; edit: ``workload.edit`` of evidence (path of the engine's container); changes:
     CHANGEs with target flag, env or k8s (documents.change), value None removes; config: the parsed --config file,
-    where it is known; guard: see ``differences.json_patch``.
+    where it is known; guard: see ``differences.json_patch``; running: the engine's container of a pod that was made from the
+    object, by which it is checked whether arguments get through a template in between (KServe).
 
     k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``startupProbe`` (value: the seconds that a start
     may take) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or ``{maxSurge, maxUnavailable}``).
@@ -74,7 +76,7 @@ def patch(raw, edit, changes, config=None, guard=True):
     for change in changes:
         tried = copied(after)
         try:
-            site = _site(tried, edit, config)
+            site = _site(tried, edit, config, running)
             _TARGETS.get(change["target"], _other)(site, change["name"], change["value"])
             undo.record(raw, tried)
         except DocumentError as error:
@@ -91,20 +93,20 @@ def _group(raw):
     return (raw.get("apiVersion") or "").rpartition("/")[0]
 
 
-def _site(raw, edit, config):
+def _site(raw, edit, config, running):
     path = (edit or {}).get("path")
     if not path:
         raise DocumentError("it isn't known where the object keeps the engine's container")
     kind, group = raw.get("kind"), _group(raw)
     layout = layout_of(group, kind, path)
     if "flag" in layout.refused and "env" in layout.refused:
-        return _Site(raw, group, kind, path, layout, {}, {}, config)
+        return _Site(raw, group, kind, path, layout, {}, {}, config, running)
     place = locate(raw, path)
     container = value_at(raw, place)
     if not isinstance(container, dict):
         raise DocumentError(f"{path} of the object is no container")
     around = place[:-2] if place and isinstance(place[-1], int) else place[:-1]
-    return _Site(raw, group, kind, path, layout, container, value_at(raw, around), config)
+    return _Site(raw, group, kind, path, layout, container, value_at(raw, around), config, running)
 
 
 def _refuse(site, what):
@@ -187,6 +189,8 @@ def _container_option(site, container, name, value):
         site.layout.appends,
         _is_nim(site, container),
     )
+    if site.layout.appends and site.running and container is site.container:
+        _refuse_unheard(site.running, lists["args"] or [], edited, name, value)
     for key, items in (("command", edited.command), ("args", edited.args)):
         if items != lists[key]:
             container[key] = items
@@ -194,6 +198,21 @@ def _container_option(site, container, name, value):
     values = {item["name"]: item.get("value") for item in edited.env or []}
     for variable in sorted(names):
         _set_variable(site, container, variable, values.get(variable))
+
+
+def _refuse_unheard(running, own, edited, name, value):
+    """Arguments go behind the template's own; a script there may not pass them on, or the template gives the option."""
+    args = list(running.get("args") or [])
+    given = args[: len(args) - len(own)]
+    if [*given, *own] != args:
+        return
+    env = [*(running.get("env") or []), *(edited.env or [])]
+    command = edited.command or running.get("command")
+    if not has_option(command, [*given, *(edited.args or [])], env, name, value):
+        raise DocumentError(
+            f"{flags.flag_of(name)}: the object's arguments go behind those of a template (ServingRuntime, config), which"
+            f" {'gives this option itself' if value is None else 'does not pass them on to the engine'}: change it there"
+        )
 
 
 def _is_nim(site, container):

@@ -25,11 +25,11 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 
 
 def record(old, new):
-    """The undo record of a change: ``{"steps": [{path, before, after, at, length, words}]}``, in the order of the change.
+    """The undo record of a change: ``{"steps": [{path, before, after, at, length, named, words, text_length}]}``, in the order of the change.
 
-    before, after: the field's values; a missing key means no field. at, length: of a list item, its index and the list's
-    length after the step. words: instead of before and after where both are texts of several words:
-    ``[{at, before, after}]`` with the offset in the new text, whose length is ``length``.
+    before, after: the field's values; a missing key means no field. at, length, named: of a list item, its index, the
+    list's length after the step, and whether the path chooses it by its name. words: instead of before and after where both are texts of several words:
+    ``[{at, before, after}]`` with the offset in the new text, whose length is ``text_length``.
 
     Raises DocumentError where the change touches a secret.
     """
@@ -45,7 +45,7 @@ def record(old, new):
 def _recorded(step):
     item = {"path": step.path}
     if step.length is not None:
-        item.update(at=step.place[-1], length=step.length)
+        item.update(at=step.place[-1], length=step.length, named=step.named)
     texts = [value for value in (step.before, step.after) if isinstance(value, str)]
     if len(texts) == 2 and any(re.search(r"\s", text) for text in texts):
         item.update(words=_changed_words(*texts), text_length=len(step.after))
@@ -198,22 +198,21 @@ def _back(item, raw, now, then):
 
 def _place(holder, segment, item, now):
     """The key or index of a step's field as it stands; None where the field isn't there."""
-    if isinstance(holder, list) and segment == str(item.get("at")) and not _is_named(item, segment):
-        if now not in item and "words" not in item:
-            return None if _length(holder, item, now) else _refuse(item, holder[item["at"] : item["at"] + 1])
-        if not _length(holder, item, now) or item["at"] >= len(holder):
-            return _refuse(item, holder[item["at"] : item["at"] + 1])
-        return item["at"]
-    try:
-        return locate_segments(holder, [segment], item["path"])[0]
-    except DocumentError:
-        return None
+    if isinstance(holder, dict):
+        return segment if segment in holder else None
+    if not isinstance(holder, list) or "at" not in item:
+        return _refuse(item, ABSENT)
+    if item["named"]:
+        return next((at for at, value in enumerate(holder) if _is_called(value, segment)), None)
+    # among items without names a place means something only while the list is as long as it was
+    there = now in item or "words" in item
+    if not _length(holder, item, now) or (there and item["at"] >= len(holder)):
+        return _refuse(item, holder[item["at"] : item["at"] + 1])
+    return item["at"] if there else None
 
 
-def _is_named(item, segment):
-    """Whether a list item is chosen by its name, not by its index."""
-    values = [item[key] for key in ("before", "after") if isinstance(item.get(key), dict)]
-    return any(value.get(key) == segment for value in values for key in NAMES)
+def _is_called(value, name):
+    return isinstance(value, dict) and name in (value.get(key) for key in NAMES)
 
 
 def _length(holder, item, now):

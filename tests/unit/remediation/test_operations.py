@@ -63,10 +63,10 @@ def variable(name, value):
     return change("env", name, "set", value)
 
 
-def patched(raw, *changes, edit=EDIT):
+def patched(raw, *changes, edit=EDIT, running=None):
     """The ``Patch``, after the checks that hold for every one."""
     before = copy.deepcopy(raw)
-    found = patch(raw, edit, changes)
+    found = patch(raw, edit, changes, running=running)
     assert raw == before
     assert apply(raw, found.json_patch) == found.after
     assert merged(raw, found.strategic_merge) == found.after if found.strategic_merge is not None else True
@@ -303,6 +303,28 @@ def test_an_object_that_has_changed_is_refused_by_the_patch():
 # --- kinds that keep settings elsewhere
 
 
+def test_arguments_must_get_through_the_template():
+    """KServe's args go behind the runtime's: nothing hears them behind a script without "$@"."""
+    raw = custom(
+        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"args": ["--port=1"]}}}
+    )
+    edit = {"path": "spec.predictor.model"}
+
+    def tried(value, command, *args):
+        found = patch(
+            raw,
+            edit,
+            [flag("max_model_len", value)],
+            running={"command": command, "args": [*args, "--port=1"]},
+        )
+        return found.refused[0]["why"] if found.refused else done(found)[0][2]
+
+    assert tried(4096, ["python3", "-m", "huggingfaceserver"]) == "--max-model-len=4096"
+    assert tried(4096, ["bash", "-c"], 'vllm serve m "$@"', "--") == "--max-model-len=4096"
+    assert "does not pass them on" in tried(4096, ["bash", "-c"], "vllm serve m")
+    assert "gives this option itself" in tried(None, ["vllm", "serve"], "--max-model-len=8192")
+
+
 def custom(api_version, kind, spec):
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
 
@@ -454,14 +476,16 @@ def told(objects, name):
 ELSEWHERE = {
     "RayService": "spec.serveConfigV2",
     "ConfigMap": "inference_config.yaml",
-    "InferenceService": "the object has no spec.",
+    "InferenceService": "the object",
 }
 
 
-@pytest.mark.parametrize(("objects", "at", "name", "edit"), sampled())
+@pytest.mark.parametrize(("objects", "at", "name", "edit"), list(sampled()))
 def test_a_public_sample_gets_another_length_and_nothing_else(objects, at, name, edit):
     raw = objects[at]
-    found = patched(raw, flag("max_model_len", 1234), edit=edit)
+    (pod,) = [pod for pod in read(objects)["pods"] if pod["name"] == name]
+    (running,) = [item for item in pod["containers"] if item["engine"]]
+    found = patched(raw, flag("max_model_len", 1234), edit=edit, running=running)
     if found.refused:
         assert ELSEWHERE[edit["kind"]] in found.refused[0]["why"]
         return
