@@ -10,7 +10,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from .json_patch import copied, pointer, same
 from .object_paths import name_key, path_of
 
 ABSENT: Any = object()
+_MOST_PAIRS = 10**6  # of list items that are compared; above, all of them count as changed
 # The merge keys of Kubernetes' pod templates (OpenAPI: x-kubernetes-patch-merge-key).
 _MERGE_KEYS = {
     "containers": "name",
@@ -94,8 +94,8 @@ def _steps(old, new, place, path, names):
             else:
                 yield from _steps(before, after, where, called, names)
     elif isinstance(old, list) and isinstance(new, list):
-        key = name_key([*old]) if old else name_key(new)
-        if key and (not new or name_key(new) == key):
+        key = name_key(old or new)
+        if key and (not new or name_key(new) == key) and _keep_order(old, new, key):
             yield from _named(old, new, key, place, path, names)
         else:
             yield from _listed(old, new, place, path, names)
@@ -103,14 +103,73 @@ def _steps(old, new, place, path, names):
         yield Step(place, path_of(path), old, new, None, False, names)
 
 
-def _blocks(old, new):
-    return difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+def _keep_order(old, new, key):
+    """Whether the items that stay do so in the same order: a name then means one item in every step."""
+    before, after = ([item[key] for item in items] for items in (old, new))
+    return [name for name in before if name in after] == [name for name in after if name in before]
+
+
+def blocks(old, new):
+    """``(kind, start, end, start in new, end in new)`` of two lists, as difflib's opcodes.
+
+    old, new: lists of texts. As much text as possible stays (the heaviest common subsequence): difflib's choice may leave
+    out what stays.
+    """
+    head = 0
+    while head < min(len(old), len(new)) and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    pairs = [(at, at) for at in range(head)]
+    pairs += _common(old, new, head, len(old) - tail, len(new) - tail)
+    pairs += [(len(old) - at, len(new) - at) for at in range(tail, 0, -1)]
+    return _opcodes(pairs, len(old), len(new))
+
+
+def _common(old, new, start, end, new_end):
+    """The pairs of equal items between the places, in order."""
+    rows, columns = range(end - 1, start - 1, -1), range(new_end - 1, start - 1, -1)
+    if len(rows) * len(columns) > _MOST_PAIRS:
+        return []
+    heaviest: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for column in columns:
+            heaviest[row, column] = (
+                heaviest.get((row + 1, column + 1), 0) + 1 + len(old[row])
+                if old[row] == new[column]
+                else max(heaviest.get((row + 1, column), 0), heaviest.get((row, column + 1), 0))
+            )
+    found = []
+    row, column = start, start
+    while row < end and column < new_end:
+        if old[row] == new[column]:
+            found.append((row, column))
+            row, column = row + 1, column + 1
+        elif heaviest.get((row + 1, column), 0) >= heaviest.get((row, column + 1), 0):
+            row += 1
+        else:
+            column += 1
+    return found
+
+
+def _opcodes(pairs, length, new_length):
+    found = []
+    row = column = 0
+    for old_at, new_at in [*pairs, (length, new_length)]:
+        if (row, column) != (old_at, new_at):
+            kind = "replace" if row < old_at and column < new_at else "delete" if row < old_at else "insert"
+            found.append((kind, row, old_at, column, new_at))
+        if old_at < length and new_at < new_length:
+            found.append(("equal", old_at, old_at + 1, new_at, new_at + 1))
+        row, column = old_at + 1, new_at + 1
+    return found
 
 
 def _named(old, new, key, place, path, names):
     """Items with names; one that stays is entered."""
     index, length = 0, len(old)
-    for kind, left, left_end, right, right_end in _blocks([i[key] for i in old], [i[key] for i in new]):
+    for kind, left, left_end, right, right_end in blocks([i[key] for i in old], [i[key] for i in new]):
         if kind == "equal":
             for before, after in zip(old[left:left_end], new[right:right_end]):
                 where = (*place, index)
@@ -130,7 +189,7 @@ def _named(old, new, key, place, path, names):
 def _listed(old, new, place, path, names):
     """Items without names, such as arguments."""
     index, length = 0, len(old)
-    for kind, left, left_end, right, right_end in _blocks(_hashable(old), _hashable(new)):
+    for kind, left, left_end, right, right_end in blocks(_hashable(old), _hashable(new)):
         if kind == "equal":
             index += left_end - left
             continue

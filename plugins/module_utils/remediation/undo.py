@@ -10,18 +10,19 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from ..documents import DocumentError
 from ..engine import flags
 from ..secret_names import is_secret_name
 from . import shell_words
-from .differences import ABSENT, json_patch, steps
+from .differences import ABSENT, blocks, json_patch, steps
 from .json_patch import copied, same
 from .object_paths import NAMES, locate_segments, segments_of, value_at
 
 _FLAG = re.compile(r"--?[A-Za-z]")
+_BETWEEN = r"[\s'\"=]+"  # what stands between the words of a text that may hold a secret
+_MAX_SHOWN = 200
 
 
 def record(old, new):
@@ -58,10 +59,9 @@ def _recorded(step):
 
 def _changed_words(before, after):
     """``[{at, before, after}]`` of two texts."""
-    left, right = (re.findall(r"\s+|\S+", text) for text in (before, after))
+    left, right = (re.findall(r"\s*\S+|\s+", text) for text in (before, after))
     found, at = [], 0
-    blocks = difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
-    for kind, start, end, new_start, new_end in blocks:
+    for kind, start, end, new_start, new_end in blocks(left, right):
         new = "".join(right[new_start:new_end])
         if kind != "equal":
             found.append({"at": at, "before": "".join(left[start:end]), "after": new})
@@ -121,7 +121,7 @@ def _refuse_secret(item, secrets):
         for text in _texts_in([part.get("before"), part.get("after")])
     ]
     for text in texts:
-        pieces = {text, *re.split(r"[\s'\"=]+", text)}
+        pieces = {text, *re.split(_BETWEEN, text)}
         if pieces & secrets or flags.without_secrets("", text) != text:
             raise DocumentError(
                 f"{item['path']} holds a secret, which a change isn't allowed to touch (it would be in the undo record):"
@@ -155,9 +155,11 @@ def restore(undo_record, live):
     try:
         for item in reversed(undo_record["steps"]):
             _back(item, found, "after", "before")
-    except DocumentError:
+    except DocumentError as error:
         if _is_undone(undo_record, live):
             return live
+        if isinstance(error, _ChangedSince):
+            raise DocumentError(error.sentence(_secrets(live))) from error
         raise
     return found
 
@@ -244,19 +246,33 @@ def _text_back(item, current, now, then):
 
 
 def _refuse(item, current):
-    """Somebody has changed the field: the three values."""
-    name = segments_of(item["path"])[-1]
-    values = {
-        "before our change": item.get("before", ABSENT),
-        "by our change": item.get("after", ABSENT),
-        "now": current,
-    }
-    shown = "; ".join(f"{word}: {_shown(name, value)}" for word, value in values.items())
-    raise DocumentError(f"{item['path']} has been changed since, so it isn't taken back ({shown})")
+    raise _ChangedSince(item, current)
 
 
-def _shown(name, value):
+class _ChangedSince(DocumentError):
+    """Somebody has changed the field since."""
+
+    def __init__(self, item, current):
+        super().__init__(f"{item['path']} has been changed since")
+        self.item, self.current = item, current
+
+    def sentence(self, secrets):
+        """With the three values."""
+        path = self.item["path"]
+        values = {
+            "before our change": self.item.get("before", ABSENT),
+            "by our change": self.item.get("after", ABSENT),
+            "now": self.current,
+        }
+        name = segments_of(path)[-1]
+        shown = "; ".join(f"{word}: {_shown(name, value, secrets)}" for word, value in values.items())
+        return f"{path} has been changed since, so it isn't taken back ({shown})"
+
+
+def _shown(name, value, secrets):
     if value is ABSENT or value == []:
         return "not set"
+    if any({text, *re.split(_BETWEEN, text)} & secrets for text in _texts_in([value])):
+        return flags.HIDDEN
     hidden = flags.without_secrets(name, value)
-    return str(hidden[0] if isinstance(hidden, list) and len(hidden) == 1 else hidden)[:200]
+    return str(hidden[0] if isinstance(hidden, list) and len(hidden) == 1 else hidden)[:_MAX_SHOWN]

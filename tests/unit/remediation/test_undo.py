@@ -109,6 +109,12 @@ def test_a_field_that_somebody_changed_since_stays(raw, planned, since, told):
     assert "s3cr3t" not in str(caught.value)
 
 
+def test_a_secret_that_stands_there_now_isnt_shown():
+    found = patch(deployment(["--max-model-len", "8192"]), EDIT, [flag(4096)])
+    with pytest.raises(DocumentError, match=r"now: \*\*\*"):
+        undo(found.undo, deployment(["--api-key", "s3cr3t-value"]))
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
