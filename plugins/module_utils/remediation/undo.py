@@ -21,8 +21,10 @@ from .json_patch import copied, same
 from .object_paths import NAMES, locate_segments, segments_of, value_at
 
 _FLAG = re.compile(r"--?[A-Za-z]")
+_INNER_FLAG = re.compile(r"\s--?[A-Za-z]")
 _BETWEEN = r"[\s'\"=]+"  # what stands between the words of a text that may hold a secret
 _MAX_SHOWN = 200
+_MAX_DEPTH = 3  # shells in shells
 
 
 def record(old, new):
@@ -64,9 +66,19 @@ def _changed_words(before, after):
     for kind, start, end, new_start, new_end in blocks(left, right):
         new = "".join(right[new_start:new_end])
         if kind != "equal":
-            found.append({"at": at, "before": "".join(left[start:end]), "after": new})
+            old = "".join(left[start:end])
+            blanks = _common_blanks(old, new)
+            found.append({"at": at + blanks, "before": old[blanks:], "after": new[blanks:]})
         at += len(new)
     return found
+
+
+def _common_blanks(one, other):
+    """How many blanks both texts begin with."""
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count] and one[count].isspace():
+        count += 1
+    return count
 
 
 # --- secrets
@@ -90,27 +102,34 @@ def _secrets(value):
     elif isinstance(value, list):
         for inner in value:
             found |= _secrets(inner)
-    return found - {""}
+    parts = {part for text in found for part in re.split(_BETWEEN, text) if not part.startswith("-")}
+    return (found | parts) - {""}
 
 
 def _secret_words(items):
     """What follows a secret flag, up to the next flag."""
-    texts = [
-        word for item in items for word in [str(item), *(part.text for part in shell_words.words(str(item)))]
-    ]
     found: set[str] = set()
     secret = False
-    for text in texts:
+    for text in [text for item in items for text in _words_of(str(item))]:
         flag, inline, value = text.partition("=")
         if _FLAG.match(text) and not re.search(r"\s", flag):
-            name = flag.lstrip("-").replace("-", "_")
-            secret = flags.is_secret(name)
+            secret = flags.is_secret(flag.lstrip("-").replace("-", "_"))
             if inline and secret:
                 found |= {text, value}
                 secret = False
         elif secret:
             found.add(text)
-        # an item is itself and its words; the next words belong to the flag as well
+    return found
+
+
+def _words_of(item, depth=0):
+    """The arguments in a list item, which is one itself unless it holds several flags; scripts in scripts are opened."""
+    if item.startswith("-") and not _INNER_FLAG.search(item):
+        return [item]
+    found = [] if item.startswith("-") else [item]
+    for word in shell_words.words(item):
+        nested = depth < _MAX_DEPTH and word.text != item and re.search(r"\s", word.text)
+        found += _words_of(word.text, depth + 1) if nested else [word.text]
     return found
 
 

@@ -47,6 +47,10 @@ def deployment(container=None, pod=None, kind="Deployment", **spec):
     }
 
 
+def custom(api_version, kind, spec):
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
 EDIT = {"path": "spec.template.spec.containers[vllm]"}
 ENGINE = "/spec/template/spec/containers/1"
 
@@ -300,6 +304,54 @@ def test_an_object_that_has_changed_is_refused_by_the_patch():
         apply(changed, found.json_patch)
 
 
+def test_no_strategic_merge_where_a_name_stands_twice():
+    raw = deployment({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]})
+    found = patched(raw, variable("A", "3"))
+    assert found.strategic_merge is None
+    assert done(found) == [("replace", f"{ENGINE}/env/1", {"name": "A", "value": "3"})]
+    assert len(done(patched(raw, variable("A", None)))) == 2
+
+
+def test_parts_that_an_anchor_of_yaml_shares_are_changed_apart():
+    shared = {"limits": {"memory": "8Gi"}}
+    raw = deployment({"resources": shared})
+    raw["spec"]["template"]["spec"]["containers"][0]["resources"] = shared
+    found = patched(raw, k8s("resources.limits.memory", "9Gi"))
+    assert found.after["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "8Gi"
+
+
+# --- templates that start one engine together
+
+
+def group(leader, worker):
+    templates = {
+        part: {"spec": {"containers": [{"name": part, "command": command}]}}
+        for part, command in (("leaderTemplate", leader), ("workerTemplate", worker))
+    }
+    return custom("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"leaderWorkerTemplate": templates})
+
+
+SERVE = ["vllm", "serve", "m", "--max-model-len=8192"]
+RAY = ["sh", "-c", "ray start --address=$LWS_LEADER_ADDRESS --block"]
+
+
+@pytest.mark.parametrize("part", ["leaderTemplate", "workerTemplate"])
+@pytest.mark.parametrize(("worker", "both"), [(SERVE, True), (RAY, False)])
+def test_leader_and_workers_get_the_same_options(part, worker, both):
+    edit = {"path": f"spec.leaderWorkerTemplate.{part}.spec.containers[{part}]"}
+    found = patched(group(SERVE, worker), flag("max_model_len", 4096), edit=edit)
+    parts = ["leaderTemplate", "workerTemplate"] if both else ["leaderTemplate"]
+    assert [path.split("/")[3] for _op, path, _value in done(found)] == parts
+    found = patched(group(SERVE, worker), k8s("resources.limits.memory", "9Gi"), edit=edit)
+    assert [path.split("/")[3] for _op, path, _value in done(found)] == [part]
+
+
+def test_an_engine_that_is_started_nowhere():
+    edit = {"path": "spec.leaderWorkerTemplate.workerTemplate.spec.containers[workerTemplate]"}
+    found = patched(group(RAY, RAY), flag("max_model_len", 4096), edit=edit)
+    assert "starts no engine" in found.refused[0]["why"]
+
+
 # --- kinds that keep settings elsewhere
 
 
@@ -323,10 +375,6 @@ def test_arguments_must_get_through_the_template():
     assert tried(4096, ["bash", "-c"], 'vllm serve m "$@"', "--") == "--max-model-len=4096"
     assert "does not pass them on" in tried(4096, ["bash", "-c"], "vllm serve m")
     assert "gives this option itself" in tried(None, ["vllm", "serve"], "--max-model-len=8192")
-
-
-def custom(api_version, kind, spec):
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
 
 
 VLLM_RUNTIME = custom(

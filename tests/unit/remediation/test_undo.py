@@ -120,6 +120,8 @@ def test_a_secret_that_stands_there_now_isnt_shown():
     [
         ({"args": ["--api-key", "old-secret"]}, {"args": ["--api-key", "new-secret"]}),
         ({"args": ["--api-key=old-secret"]}, {"args": []}),
+        ({"args": ["--api-key", "my old-secret"]}, {"args": ["--api-key"]}),
+        ({"args": ["sh -c \"vllm serve m --api-key 'my old-secret'\""]}, {"args": ["sh"]}),
         ({"args": ["vllm serve m --api-key old-secret"]}, {"args": ["vllm serve m --api-key new-secret"]}),
         ({"env": [{"name": "HF_TOKEN", "value": "old-secret"}]}, {"env": [{"name": "HF_TOKEN", "value": "new-secret"}]}),
         ({"env": [{"name": "HF_TOKEN", "value": "old-secret"}]}, {"env": []}),
