@@ -25,8 +25,8 @@ from .candidates import candidates
 from .delivery import delivered, later_reverts, restart_command
 from .limits import limits_of, refusals, restart_refusals
 from .obstacles import of_object, of_operation, serving_template
-from .single_operations import operation
 from .revisions import way_back
+from .single_operations import operation
 from .steps import Step
 
 _CONSUMER = "the remediation plan"
