@@ -59,7 +59,8 @@ def json_patch(old, new, guard=True):
     """
     made = steps(old, new)
     patch = []
-    generation = (old.get("metadata") or {}).get("generation")
+    metadata = old.get("metadata")
+    generation = metadata.get("generation") if isinstance(metadata, dict) else None
     if made and guard and generation is not None:
         patch.append({"op": "test", "path": "/metadata/generation", "value": generation})
     for step in made:
@@ -240,6 +241,8 @@ def _merge(old, new):
 
 
 def _merge_named(old, new, key):
+    if not all(isinstance(item, dict) and isinstance(item.get(key), str) for item in [*old, *new]):
+        raise ValueError("names")
     before, after = ({item[key]: item for item in items} for items in (old, new))
     kept = [name for name in after if name in before]
     if (

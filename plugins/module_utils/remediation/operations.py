@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ..documents import DocumentError
 from ..engine import flags
 from ..engine.command_line import is_engine_command
+from ..evidence.manifest_checks import checked
 from ..quantities import parse_quantity
 from . import differences, undo
 from .arguments import has_option, set_option
@@ -28,6 +29,8 @@ from .workload_kinds import TWINS, Layout, layout_of
 _MERGED_GROUPS = ("", "apps", "batch")
 _SHM_NAMES = ("dshm", "shm", "vllm-shm")
 _PROBE = re.compile(r"(startupProbe|livenessProbe|readinessProbe)\.(\w+)")
+_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+_READ = ("command", "args", "env", "resources", "volumeMounts", *_PROBES)
 _PERIOD = 10  # Kubernetes' default periodSeconds
 _THRESHOLD = 3  # Kubernetes' default failureThreshold
 
@@ -90,14 +93,14 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
 
 
 def _group(raw):
-    return (raw.get("apiVersion") or "").rpartition("/")[0]
+    return str(raw.get("apiVersion") or "").rpartition("/")[0]
 
 
 def _site(raw, edit, config, running):
     path = (edit or {}).get("path")
     if not path:
         raise DocumentError("it isn't known where the object keeps the engine's container")
-    kind, group = raw.get("kind"), _group(raw)
+    kind, group = str(raw.get("kind")), _group(raw)
     layout = layout_of(group, kind, path)
     if "flag" in layout.refused and "env" in layout.refused:
         return _Site(raw, group, kind, path, layout, {}, {}, config, running)
@@ -106,7 +109,30 @@ def _site(raw, edit, config, running):
     if not isinstance(container, dict):
         raise DocumentError(f"{path} of the object is no container")
     around = place[:-2] if place and isinstance(place[-1], int) else place[:-1]
-    return _Site(raw, group, kind, path, layout, container, value_at(raw, around), config, running)
+    pod = value_at(raw, around)
+    site = _Site(
+        raw, group, kind, path, layout, container, pod if isinstance(pod, dict) else {}, config, running
+    )
+    for item in (container, *_twins(site)):
+        _check(site, item)
+    return site
+
+
+def _check(site, container):
+    """DocumentError where what is read of a container hasn't the types of the API."""
+    names = [name for name in _READ if not (name == "env" and site.layout.env_map)]
+    part = {name: container.get(name) for name in names}
+    checked({"containers": [part], "volumes": site.pod.get("volumes")})
+    for name in names:
+        for item in container.get(name) or [] if name in ("env", "volumeMounts") else ():
+            if not isinstance(item.get("name"), str):
+                raise DocumentError(f"an item of {name} has no name")
+    for name in _PROBES:
+        for key, value in (container.get(name) or {}).items():
+            if key.endswith(("Seconds", "Threshold")) and (
+                isinstance(value, bool) or not isinstance(value, int)
+            ):
+                raise DocumentError(f"{name}.{key} is no whole number")
 
 
 def _refuse(site, what):
@@ -542,6 +568,8 @@ def _strategy(site, value):
 def _rolling(site, value):
     holder, key = _found(site, site.layout.strategy)
     now = copied((holder or {}).get(key) or {})
+    if not isinstance(now, dict) or not isinstance(now.get("rollingUpdate") or {}, dict):
+        raise DocumentError(f"{site.layout.strategy} is no strategy that can be read")
     type_, inner = "RollingUpdate", "rollingUpdate"
     if site.kind == "LeaderWorkerSet":
         inner = "rollingUpdateConfiguration"

@@ -320,6 +320,39 @@ def test_parts_that_an_anchor_of_yaml_shares_are_changed_apart():
     assert found.after["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "8Gi"
 
 
+JUNK = ("text", True, None, ["a"], [{}], {"a": 1})
+EVERYTHING = [
+    flag("max_model_len", 4096), variable("A", "1"), k8s("resources.limits.memory", "9Gi"), k8s("volumes.shm.sizeLimit", "1Gi"),
+    k8s("startupProbe", 900), k8s("strategy", {"maxSurge": 0}), k8s("livenessProbe.timeoutSeconds", 9),
+]  # fmt: skip
+
+
+def places(value, path=()):
+    yield path
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from places(item, (*path, key))
+
+
+def test_any_field_of_another_type_is_a_sentence_and_no_traceback():
+    probe = {**LIVENESS, "initialDelaySeconds": 5}
+    full = {**SHM, "env": [{"name": "A", "value": "2"}], "startupProbe": probe, "livenessProbe": probe}
+    volumes = [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}]
+    raw = deployment(
+        full, {"volumes": volumes}, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}
+    )
+    for path in list(places(raw))[1:]:
+        for junk in JUNK:
+            broken = copy.deepcopy(raw)
+            holder = broken
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = junk
+            found = patch(broken, EDIT, EVERYTHING)
+            assert apply(broken, found.json_patch) == found.after
+            assert all(item["why"] for item in found.refused)
+
+
 # --- templates that start one engine together
 
 
