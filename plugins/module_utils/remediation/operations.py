@@ -92,6 +92,39 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     return Patch(after, differences.json_patch(raw, after, guard), merged, undo.record(raw, after), refused)
 
 
+def _check_own_places(site):
+    """As ``_check``, of the places outside the container that the kind has for settings."""
+    layout = site.layout
+    wanted = {
+        layout.env: list,
+        layout.more: list,
+        layout.config: dict,
+        layout.resources: dict,
+        layout.script: str,
+    }
+    for path, kind in wanted.items():
+        if path:
+            holder, key = _found(site, path)
+            value = holder.get(key) if holder else None
+            _require(value, kind, path)
+            if path == layout.env:
+                _require_names(value, path)
+            if path == layout.resources:
+                for side in ("limits", "requests"):
+                    _require((value or {}).get(side), dict, f"{path}.{side}")
+
+
+def _require(value, kind, path):
+    if value is not None and not isinstance(value, kind):
+        raise DocumentError(f"{path} isn't the {kind.__name__} that it must be")
+
+
+def _require_names(items, path):
+    for item in items or []:
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            raise DocumentError(f"an item of {path} has no name")
+
+
 def _group(raw):
     return str(raw.get("apiVersion") or "").rpartition("/")[0]
 
@@ -113,20 +146,21 @@ def _site(raw, edit, config, running):
     site = _Site(
         raw, group, kind, path, layout, container, pod if isinstance(pod, dict) else {}, config, running
     )
-    for item in (container, *_twins(site)):
-        _check(site, item)
+    _check(site, container)
+    _check_own_places(site)
     return site
 
 
 def _check(site, container):
     """DocumentError where what is read of a container hasn't the types of the API."""
     names = [name for name in _READ if not (name == "env" and site.layout.env_map)]
+    if site.layout.env_map:
+        _require(container.get("env"), dict, f"{site.path}.env")
     part = {name: container.get(name) for name in names}
     checked({"containers": [part], "volumes": site.pod.get("volumes")})
     for name in names:
-        for item in container.get(name) or [] if name in ("env", "volumeMounts") else ():
-            if not isinstance(item.get("name"), str):
-                raise DocumentError(f"an item of {name} has no name")
+        if name in ("env", "volumeMounts"):
+            _require_names(container.get(name), name)
     for name in _PROBES:
         for key, value in (container.get(name) or {}).items():
             if key.endswith(("Seconds", "Threshold")) and (
@@ -249,9 +283,12 @@ def _found(site, path):
     """As ``_holder``, without making anything; (None, key) where it isn't there."""
     *above, key = segments_of(_part(site, path))
     try:
-        return value_at(site.raw, locate_segments(site.raw, above, path)), key
+        holder = value_at(site.raw, locate_segments(site.raw, above, path))
     except DocumentError:
         return None, key
+    if holder is not None and not isinstance(holder, dict):
+        raise DocumentError(f"{path}: what is above it is no map")
+    return holder, key
 
 
 def _twins(site):
@@ -263,8 +300,10 @@ def _twins(site):
             continue
         holder, key = _found(site, re.sub(r"\[[^\]]*\]$", "", path))
         items = holder.get(key) if isinstance(holder, dict) else None
-        items = items if isinstance(items, list) else [items]
-        found += [item for item in items if isinstance(item, dict) and _starts_engine(site, item)]
+        items = [item for item in (items if isinstance(items, list) else [items]) if isinstance(item, dict)]
+        for item in items:
+            _check(site, item)
+        found += [item for item in items if _starts_engine(site, item)]
     return found
 
 
