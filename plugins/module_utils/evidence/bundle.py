@@ -304,7 +304,8 @@ class _Bundle:
 
     def _one_document(self, document, name):
         if isinstance(document, list) and document and all(map(_schema_of, document)):
-            return any([self._one_document(item, name) for item in document])
+            taken = [self._one_document(item, name) for item in document]
+            return any(taken)
         schema = _schema_of(document)
         if schema in _MADE_OF_EVIDENCE and not self._given:
             self._kinds.add(_MADE_OF_EVIDENCE[schema])

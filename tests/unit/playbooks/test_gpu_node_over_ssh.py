@@ -185,7 +185,7 @@ def test_every_user_sees_the_gpus_and_whose_the_memory_is(documents, processes):
         assert node["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
         engine, plain = node["processes"]
         assert (engine["pod_uid"], engine["container_id"]) == (UID, CONTAINER), user
-        assert (engine["pid"], engine["command"], engine["alive"]) == (processes["engine"], "sleep 600", True)
+        assert (engine["pid"], engine["command"], engine["alive"]) == (processes["engine"], "sleep …", True)
         assert (plain["pod_uid"], plain["uid"]) == (None, USERS[PLAIN_USER])
         assert node["cgroups"][CONTAINER]["memory"]["limit"] == LIMIT
         assert node["cgroups"][CONTAINER]["memory"]["oom_kills"] == 1

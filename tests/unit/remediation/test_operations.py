@@ -67,10 +67,10 @@ def variable(name, value):
     return change("env", name, "set", value)
 
 
-def patched(raw, *changes, edit=EDIT, running=None):
+def patched(raw, *changes, edit=None, running=None):
     """The ``Patch``, after the checks that hold for every one."""
     before = copy.deepcopy(raw)
-    found = patch(raw, edit, changes, running=running)
+    found = patch(raw, edit or EDIT, changes, running=running)
     assert raw == before
     assert apply(raw, found.json_patch) == found.after
     assert merged(raw, found.strategic_merge) == found.after if found.strategic_merge is not None else True
