@@ -131,11 +131,12 @@ def test_a_process_on_a_gpu_leads_to_its_pod(started, tmp_path, recording):
     assert len(ours) == min(1, SITUATIONS[recording])
     for process in ours:
         assert (process["pid"], process["container_id"], process["alive"]) == (pid, container, True)
-        assert process["command"] == "sleep 1000"
+        assert process["command"] == "sleep …"
         assert process["ns_pid"] == 1
         counters = node["cgroups"][container]
         assert (counters["version"], counters["memory"]["limit"]) == (cgroups.version(), LIMIT)
-        assert [item["variables"] for item in node["nccl"]["processes"]] == [
+        # A recorded number may be that of some other process that lives here.
+        assert [item["variables"] for item in node["nccl"]["processes"] if pid in item["pids"]] == [
             {"NCCL_DEBUG": "WARN", "NCCL_NVLS_ENABLE": "0"}
         ]
         assert {entry["pid"] for entry in node["limits"]} >= {0, pid}
