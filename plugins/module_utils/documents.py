@@ -18,6 +18,7 @@ MODEL_SCHEMA = "vllm_runbook.oom/model/v1"
 BUDGET_SCHEMA = "vllm_runbook.oom/budget/v1"
 DIAGNOSIS_SCHEMA = "vllm_runbook.oom/diagnosis/v1"
 PLAN_SCHEMA = "vllm_runbook.oom/plan/v1"
+OUTCOME_SCHEMA = "vllm_runbook.oom/outcome/v1"
 
 MEMORIES = ("gpu", "nccl_gpu", "host", "shm", "node", "unified", "none", "unknown")
 PHASES = (
@@ -40,6 +41,14 @@ PROOFS = ("budget", "arithmetic", "log", "rule", "none")
 # What becomes of a planned change: it may be made; it needs a permission or something else first; only a person can do it.
 PLAN_STATES = ("planned", "refused", "advised")
 DELIVERIES = ("live", "patch", "by_hand")
+# What became of a change, best last but two: its rollout finished and the engine is healthy; it answered a request; it went on
+# serving for the time that its cause needs; it failed; it was taken back.
+VERDICTS = ("starts", "served", "held", "failed", "undone")
+
+# Annotations of a changed object's metadata (never its pod template's, which would start pods anew).
+# The stack of undo records, and who is at work on the object now.
+UNDO_ANNOTATION = "vllm-runbook.oom/undo"
+PENDING_ANNOTATION = "vllm-runbook.oom/pending"
 
 # What a line of ``numbers`` can measure: name -> unit (vLLM log lines, shared facts "vllm-memory" section 4).
 NUMBERS = {
@@ -709,6 +718,43 @@ def planned_change(change, state, **more):
         },
         **more,
     )
+
+
+def outcome_document():
+    """An empty outcome document. objects: ``object_outcome`` dicts in the order of the plan."""
+    return {"schema": OUTCOME_SCHEMA, "objects": [], "notes": []}
+
+
+def object_outcome(edited, **more):
+    """What became of one edited object.
+
+    edited: as for ``object_plan``; plan: the plan's sentence; attempts: ``outcome_attempt`` dicts in order; verdict: of
+    VERDICTS, None where nothing was written; first_failure, last_failure: ``{pod, cause, sentence}`` of the diagnosis before
+    the first change and of the last attempt that failed, or None; undo: the command that takes everything back, or None;
+    sentence: all of it in one.
+    """
+    return dict(
+        {
+            "object": edited,
+            "plan": None,
+            "attempts": [],
+            "verdict": None,
+            "first_failure": None,
+            "last_failure": None,
+            "undo": None,
+            "sentence": None,
+        },
+        **more,
+    )
+
+
+def outcome_attempt(**more):
+    """One change of an object and what came of it.
+
+    step: of the plan; changes: its CHANGEs; written: what module ``workload`` returned of its write (``changed, sentence, at,
+    record``); verification: what role ``verify`` found (``verdict, verifiable, seconds, sentence``), or None.
+    """
+    return dict({"step": None, "changes": [], "written": None, "verification": None}, **more)
 
 
 def delivery(how, why, command=None):
