@@ -668,7 +668,8 @@ def object_plan(edited, pods):
     pods: ``namespace/name`` of those that the plan is about; causes: what it is against, the trigger first; changes:
     ``planned_change`` dicts in order; rejected: ``[{change, why}]``, wrong by their mechanism; considered: the same
     of changes that don't suffice, that nothing proves or that are in force; blocked: sentences, why nothing of it may be written
-    now; notes: sentences, what isn't known.
+    now; notes: sentences, what isn't known; apply: what would be written now, see ``remediation.choice``; expected: ``{uid,
+    generation}`` of the edited object as the evidence saw it, each None where it wasn't read.
     """
     return {
         "object": edited,
@@ -680,6 +681,8 @@ def object_plan(edited, pods):
         "considered": [],
         "blocked": [],
         "notes": [],
+        "apply": {"step": None, "with": [], "changes": [], "why": None},
+        "expected": {"uid": None, "generation": None},
     }
 
 

@@ -25,6 +25,7 @@ PERMISSIONS = {
     "lora": "fewer LoRA adapters are served at once",
     "sleep_mode": "the engine can't be put to sleep",
     "restart_of_serving": "replicas that serve now are started anew",
+    "risks": "what didn't cause the failure is changed too, as far as it costs nothing",
 }
 # Flag -> the permission that a change of it needs.
 _NEEDED = {
@@ -43,6 +44,8 @@ _NEEDED = {
     "--enable-sleep-mode": "sleep_mode",
 }
 _RANKS = ("--tensor-parallel-size", "--pipeline-parallel-size")
+# What a sentence that a limit would answer holds.
+_VARIABLE = "(vllm_oom_"
 _NAMES = ("max_memory", "max_gpus", "min_model_len", "min_concurrency", "allow", "apply")
 
 
@@ -94,6 +97,11 @@ def _positive(given, name):
     ):
         raise DocumentError(f"the limit {name!r} is a number above 0, not {value!r}")
     return value
+
+
+def names_a_limit(sentence):
+    """Whether a sentence that refuses names the variable that would allow it; other obstacles a limit doesn't remove."""
+    return _VARIABLE in sentence
 
 
 def refusals(operation, limits, costs, after=None, gpus=None):
@@ -169,7 +177,9 @@ def _concurrency(value, limits, what):
         least = "" if value is None else f", {shown} or less"
         return [f"it leaves {shown} {what}: give min_concurrency (vllm_oom_min_concurrency){least}"]
     if value is None:
-        return [f"how many {what} it leaves isn't known, and min_concurrency is {floor:g}"]
+        return [
+            f"how many {what} it leaves isn't known, and min_concurrency is {floor:g}: nothing shows that it would hold"
+        ]
     if value < floor:
         return [f"it leaves {shown} {what}, below min_concurrency (vllm_oom_min_concurrency) of {floor:g}"]
     return []

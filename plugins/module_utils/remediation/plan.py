@@ -7,6 +7,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..diagnosis.budgeted import WITHIN, by_attempt, of_container
 from ..diagnosis.commands import in_cluster
 from ..documents import (
@@ -20,8 +22,9 @@ from ..documents import (
     planned_change,
     require,
 )
-from . import costs
+from . import costs, wording
 from .candidates import candidates
+from .choice import choose
 from .delivery import delivered, later_reverts, restart_command
 from .limits import limits_of, refusals, restart_refusals
 from .obstacles import of_object, of_operation, serving_template
@@ -38,23 +41,26 @@ _MOST_GPUS = 3
 _HOW = {"live": "live", "patch": "in its source", "by_hand": "by hand"}
 
 
-def plan(diagnosis, evidence, budget=None, limits=None):
+def plan(diagnosis, evidence, budget=None, limits=None, tried=None, run=None):
     """The plan document (``documents.plan_document``), one plan for each edited object of pods with a finding.
 
-    limits: ``{max_memory, max_gpus, min_model_len, min_concurrency, allow, apply}``, see ``limits.limits_of``. Nothing is
-    written here. Raises DocumentError where a document isn't one, doesn't have its shape, or belongs to other pods.
+    limits: ``{max_memory, max_gpus, min_model_len, min_concurrency, allow, apply}``, see ``limits.limits_of``; tried: CHANGEs
+    that were made already without success, see ``choice.choose``; run: the id of the run that asks, whose own pending mark
+    is no obstacle. Nothing is written here. Raises DocumentError where a document isn't one, doesn't have its shape, or
+    belongs to other pods.
     """
     require(diagnosis, DIAGNOSIS_SCHEMA, _CONSUMER)
     require(evidence, EVIDENCE_SCHEMA, _CONSUMER)
     if budget is not None:
         require(budget, BUDGET_SCHEMA, _CONSUMER)
     document = plan_document(limits_of(limits))
+    asked = _Asked(document["limits"], _changes(tried), run)
     if budget is None:
         document["notes"].append(
             "without a budget only changes that the log or a rule proves are planned: give the memory budget for sizes"
         )
     try:
-        document["plans"] = _plans(diagnosis, evidence, budget, document["limits"])
+        document["plans"] = _plans(diagnosis, evidence, budget, asked)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise DocumentError(
             f"{_CONSUMER} was given documents with the right schema but not their shape ({type(error).__name__}: {error}); "
@@ -63,7 +69,25 @@ def plan(diagnosis, evidence, budget=None, limits=None):
     return document
 
 
-def _plans(diagnosis, evidence, budget, limits):
+class _Asked(NamedTuple):
+    """limits, tried, run: as for ``plan``, checked."""
+
+    limits: dict
+    tried: list
+    run: str | None
+
+
+def _changes(tried):
+    """The tried changes; DocumentError where they aren't a list of CHANGEs."""
+    if not isinstance(tried or [], (list, tuple)):
+        raise DocumentError(f"{_CONSUMER}: what was tried is a list of changes, not {type(tried).__name__}")
+    for item in tried or []:
+        if not isinstance(item, dict) or not {"target", "name"} <= item.keys():
+            raise DocumentError(f"{_CONSUMER}: what was tried is a list of changes as a plan's apply has them")
+    return list(tried or [])
+
+
+def _plans(diagnosis, evidence, budget, asked):
     known = {_key(pod): pod for pod in evidence["pods"]}
     entries = by_attempt(budget)
     objects: dict[tuple, list] = {}
@@ -80,7 +104,7 @@ def _plans(diagnosis, evidence, budget, limits):
     for members in objects.values():
         members = sorted(members, key=lambda member: _key(member[0]) not in first)
         if any(result["findings"] for _pod, result in members):
-            found.append(_Object(members, diagnosis, evidence, entries, limits).planned())
+            found.append(_Object(members, diagnosis, evidence, entries, asked).planned())
     return found
 
 
@@ -103,8 +127,9 @@ def _object_key(pod):
 class _Object:
     """The plan of one edited object. members: (evidence's pod, its diagnosis), the pod with the first error first."""
 
-    def __init__(self, members, diagnosis, evidence, entries, limits):
-        self.members, self.limits, self.entries = members, limits, entries
+    def __init__(self, members, diagnosis, evidence, entries, asked):
+        self.members, self.asked, self.entries = members, asked, entries
+        self.limits = asked.limits
         self.pods = [pod for pod, _result in members]
         self.evidence = evidence
         self.judged = {
@@ -141,6 +166,10 @@ class _Object:
         plan["rejected"] = [item for item in plan["rejected"] if _name(item["change"]) not in kept]
         self._notes()
         plan["sentence"] = _sentence(plan)
+        triggered = any(item["role"] == "trigger" for _pod, result in self.members for item in result["findings"])
+        plan["apply"] = choose(plan, triggered, self.limits, self.asked.tried)
+        edit = _edit(self.pods[0])
+        plan["expected"] = {name: edit.get(name) for name in plan["expected"]}
         return plan
 
     # --- one finding ---
@@ -243,7 +272,7 @@ class _Object:
             return any(_shown(item) == planned["change"] for planned in self.plan["changes"])
         if other["after"] != item["after"]:
             self._refuse(
-                "considered", item, f"{' ('.join(other['by'])}) comes first, with {_value(other['after'])}"
+                "considered", item, f"{' ('.join(other['by'])}) comes first, with {wording.value(other['after'])}"
             )
             return True
         for planned in self.plan["changes"]:
@@ -410,20 +439,6 @@ def _sentence(plan):
     if first is None:
         text = f"{name}: nothing can be changed as it is allowed now"
     else:
-        made = first["change"]
-        what = (
-            f"remove {made['name']}"
-            if made["action"] == "remove"
-            else f"set {made['name']} to {_value(made['after'])}"
-        )
-        if made["before"] is not None:
-            what += f" (now {_value(made['before'])})"
-        text = f"{name}: first {what}, {_HOW[first['delivery']['how']]}"
+        text = f"{name}: first {wording.in_words(first['change'])}, {_HOW[first['delivery']['how']]}"
     parts = [f"{counts[state]} {state}" for state in ("planned", "refused", "advised") if counts[state]]
     return f"{text}; steps: {', '.join(parts)}." if parts else f"{text}."
-
-
-def _value(value):
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {item}" for name, item in value.items())
-    return "on" if value is True else value

@@ -1,0 +1,216 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which step of an object's plan would be written now, if anything may be, and the one sentence why or why not.
+
+One step at a time, against the first trigger: what happens then shows whether it was right. What didn't cause the failure is
+changed with it only where the permission ``risks`` is given and where it costs nothing.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+from ..documents import change
+from ..quantities import parse_quantity
+from .limits import names_a_limit
+from .wording import in_words
+
+_NAMES = ("target", "name", "container")
+
+
+def choose(plan, triggered, limits, tried=()):
+    """``{step, with, changes, why}`` of an object's plan (``documents.object_plan``). triggered: whether something failed.
+
+    step: the number of the step that would be written, or None; with: numbers of the steps that go with it; changes: their
+    CHANGEs in order, all of one container; why: one sentence. limits: see ``limits.limits_of``; tried: CHANGEs that were made
+    already without success, as they stood in a plan. A step isn't chosen where all of it was tried, nor where a part of it
+    takes a tried change back.
+    """
+    steps = _steps(plan["changes"])
+    triggers = [
+        step for step in steps if step[0]["role"] == "trigger" and _is_against(step, plan["causes"][0])
+    ]
+    others = [step for step in steps if step[0]["role"] != "trigger"] if "risks" in limits["allow"] else []
+    others = [step for step in others if all(item["costs"] == "nothing" for item in step)]
+    if plan["blocked"]:
+        return _nothing(plan["blocked"][0])
+    for step in triggers:
+        if _may_be_written(step) and not _was_tried(step, tried):
+            return _chosen(step, _beside(step, others, tried))
+    if not triggered:
+        ready = [step for step in others if _may_be_written(step) and not _was_tried(step, tried)]
+        if ready:
+            return _chosen(ready[0], _beside(ready[0], ready[1:], tried))
+        return _nothing(_why_no_risk(steps, others, limits))
+    return _nothing(_why_nothing(plan, triggers, tried))
+
+
+def _steps(changes):
+    """The changes by their step, in order."""
+    found: dict[int, list] = {}
+    for item in changes:
+        found.setdefault(item["step"], []).append(item)
+    return list(found.values())
+
+
+def _is_against(step, cause):
+    return cause in (step[0]["cause"], *step[0]["also"])
+
+
+def _may_be_written(step):
+    """Whether every change of a step is planned, live, and of one container."""
+    return (
+        all(item["state"] == "planned" and item["delivery"]["how"] == "live" for item in step)
+        and len({item["change"]["container"] for item in step}) == 1
+    )
+
+
+# --- what goes together
+
+
+def _chosen(step, beside):
+    written = [item["change"] for item in step]
+    for other in beside:
+        written += [item["change"] for item in other]
+    why = f"{_in_words(step)} against {step[0]['cause']}: {step[0]['proof']}"
+    if beside:
+        why += "; with it, as risks are allowed, " + " and ".join(_in_words(other) for other in beside)
+    strategy = _strategy(step, written)
+    return {
+        "step": step[0]["step"],
+        "with": [other[0]["step"] for other in beside],
+        "changes": [*written, *strategy],
+        "why": why,
+    }
+
+
+def _beside(step, others, tried):
+    """The steps against risks that go with a step: those of its container that touch nothing which another one touches."""
+    taken = {_place(item["change"]) for item in step}
+    container = step[0]["change"]["container"]
+    found = []
+    for other in others:
+        places = {_place(item["change"]) for item in other}
+        mine = all(item["change"]["container"] in (None, container) for item in other)
+        if mine and not places & taken and _may_be_written(other) and not _was_tried(other, tried):
+            found.append(other)
+            taken |= places
+    return found
+
+
+def _place(item):
+    """What a change touches; request and limit of one resource are one."""
+    parts = item["name"].split(".", 2)
+    name = f"resources.{parts[2]}" if parts[0] == "resources" and len(parts) == 3 else item["name"]
+    return (item["target"], name.lstrip("-").replace("-", "_"))
+
+
+def _strategy(step, written):
+    """How the pods are replaced goes with the change that replaces them, unless that is a change of it."""
+    wanted = step[0]["strategy"]
+    if not wanted or any(item["name"] == "strategy" for item in written):
+        return []
+    made = change("k8s", "strategy", "set", wanted["after"], wanted["why"], "rule")
+    container = written[0]["container"]
+    return [dict(made, container=container, action="set", before=wanted["before"], after=wanted["after"])]
+
+
+# --- what was tried
+
+
+def _was_tried(step, tried):
+    """Whether all of a step was tried, or a part of it takes a tried change back."""
+    items = [item["change"] for item in step]
+    return all(any(_is_same(item, old) for old in tried) for item in items) or any(
+        _takes_back(item, old) for item in items for old in tried
+    )
+
+
+def _is_same_thing(item, old):
+    return all(_named(item, name) == _named(old, name) for name in _NAMES)
+
+
+def _named(item, name):
+    text = item.get(name)
+    return text.lstrip("-").replace("-", "_") if name == "name" and isinstance(text, str) else text
+
+
+def _is_same(item, old):
+    return _is_same_thing(item, old) and _are_equal(item.get("after"), old.get("after"))
+
+
+def _takes_back(item, old):
+    """Whether a change goes the other way than an earlier one of the same, or to where that began."""
+    if not _is_same_thing(item, old):
+        return False
+    if _are_equal(item.get("after"), old.get("before")):
+        return True
+    before, after, now = (_number(value) for value in (old.get("before"), old.get("after"), item.get("after")))
+    return None not in (before, after, now) and (after - before) * (now - after) < 0
+
+
+def _are_equal(one, other):
+    if one == other:
+        return True
+    numbers = [_number(value) for value in (one, other)]
+    return None not in numbers and numbers[0] == numbers[1]
+
+
+def _number(value):
+    if isinstance(value, bool):
+        return None
+    return value if isinstance(value, (int, float)) else parse_quantity(value) if isinstance(value, str) else None
+
+
+# --- why nothing
+
+
+def _nothing(why):
+    return {"step": None, "with": [], "changes": [], "why": why}
+
+
+def _in_words(step):
+    return " and ".join(in_words(item["change"]) for item in step)
+
+
+def _why_no_risk(steps, others, limits):
+    if not steps:
+        return "nothing failed, and there is nothing to change"
+    if "risks" not in limits["allow"]:
+        return "nothing failed; to change what is a risk, give allow (vllm_oom_allow) with risks"
+    for step in others:
+        if not _may_be_written(step):
+            return f"{_in_words(step)} can't be written: {_obstacle(step)}"
+    return "nothing failed, and nothing that costs nothing is left to change"
+
+
+def _why_nothing(plan, triggers, tried):
+    """The sentence on the first step that a limit would allow, else on the first that there is."""
+    untried = [step for step in triggers if not _was_tried(step, tried)]
+    if not untried:
+        if triggers:
+            return f"all that is planned against {triggers[0][0]['cause']} was tried without success"
+        return next(iter(plan["notes"]), "nothing is known that would help")
+    allowed = [step for step in untried if _needs_only_a_limit(step)]
+    step = (allowed or untried)[0]
+    return f"{_in_words(step)} against {step[0]['cause']}: {_obstacle(step)}"
+
+
+def _needs_only_a_limit(step):
+    refused = [text for item in step for text in item["refused"]]
+    live = all(item["delivery"]["how"] == "live" and item["state"] != "advised" for item in step)
+    return bool(refused) and live and all(map(names_a_limit, refused))
+
+
+def _obstacle(step):
+    refused = list(dict.fromkeys(text for item in step for text in item["refused"]))
+    if refused:
+        return "; ".join(refused)
+    item = next(
+        (item for item in step if item["state"] == "advised" or item["delivery"]["how"] != "live"), step[0]
+    )
+    if item["state"] == "advised":
+        return f"only a person can do it: {item['why']}"
+    if item["delivery"]["how"] != "live":
+        return item["delivery"]["why"]
+    return "its changes are of several containers: make them one by one"

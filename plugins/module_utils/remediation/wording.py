@@ -1,0 +1,28 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A planned change in words, the same in every sentence of a plan.
+
+This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
+"""
+
+from __future__ import annotations
+
+
+def value(given):
+    """A value of a change: ``failureThreshold: 60, periodSeconds: 10``, ``on`` for a switch."""
+    if isinstance(given, dict):
+        return ", ".join(f"{name}: {item}" for name, item in given.items())
+    return "on" if given is True else given
+
+
+def in_words(change):
+    """``set --max-model-len to 18224 (now 40960)``; change: a CHANGE with action, before and after."""
+    if change["action"] is None:
+        return change["name"].replace("_", " ")
+    if change["action"] == "remove":
+        text = f"remove {change['name']}"
+    elif change["after"] is True:
+        text = f"add {change['name']}"
+    else:
+        text = f"set {change['name']} to {value(change['after'])}"
+    return text if change["before"] is None else f"{text} (now {value(change['before'])})"
