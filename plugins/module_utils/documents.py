@@ -398,9 +398,11 @@ def workload(kind=None, name=None, api_version=None, **more):
             "chain": [],
             "replicas": None,
             "strategy": None,
+            "paused": None,
             "autoscalers": [],
             "managers": [],
             "revisions": [],
+            "own_change": None,
         },
         **more,
     )

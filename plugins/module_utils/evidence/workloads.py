@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ..documents import workload
 from ..engine.settings import engine_settings, engine_version, what_an_upgrade_changes
+from .own_change import own_change
 from .pods import recognise_engine
 
 _MAX_DEPTH = 8
@@ -222,8 +223,10 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
     kind, name, api_version: the top of the owner chain. chain: from the pod's owner to the top,
     ``{kind, name, api_version, uid, read, inferred}`` (read: whether the object itself could be read; inferred:
     whether no object names it as its owner and its own name is a conclusion, see ``_inferred_owner``).
-    edit: ``{kind, name, api_version, path, arguments, inferred}`` of the object on which a change lasts, with the
-    path of the engine container in it, and that of the engine's flags where they are elsewhere. managers:
+    edit: ``{kind, name, api_version, path, arguments, inferred, uid, generation}`` of the object on which a change lasts,
+    with the path of the engine container in it, and that of the engine's flags where they are elsewhere; uid and
+    generation are None where it wasn't read. paused: whether its controller rolls nothing out, None where the kind has
+    no such field or the object wasn't read. own_change: see ``own_change.own_change``. managers:
     ``{tool, object, proof, reverts}``. replicas: ``{desired, current, ready, available, updated}``. revisions:
     oldest first, ``{revision, at, current, change_cause, diff}`` with diff against the revision before,
     ``[{container, field, before, after, why}]``. More: revision (of this pod), conditions (abnormal ones).
@@ -235,12 +238,19 @@ def workload_evidence(raw_pod, lookup, listing=None, redactor=None):
     objects = [item for _reference, item in chain if item]
     top = chain[-1][0] if chain else {"apiVersion": "v1", "kind": "Pod", "name": metadata.get("name")}
     scaled = _scaled_object(chain)
+    edit = _edit(chain, raw_pod)
+    edited = _edited(edit, chain, raw_pod, lookup)
+    if edit:
+        made = (edited or {}).get("metadata") or {}
+        edit.update(uid=made.get("uid"), generation=made.get("generation"))
     revisions = _revisions(chain, raw_pod, namespace, listing, redactor)
     return workload(
         top.get("kind"),
         top.get("name"),
         top.get("apiVersion"),
-        edit=_edit(chain, raw_pod),
+        edit=edit,
+        paused=_paused([edited, *objects[-1:]]),
+        own_change=own_change(edited, redactor),
         chain=[
             {
                 "kind": reference.get("kind"),
@@ -345,7 +355,36 @@ def _edit_of(reference, path, arguments=None):
         "path": path,
         "arguments": arguments,
         "inferred": bool(reference.get("inferred")),
+        "uid": None,
+        "generation": None,
     }
+
+
+def _edited(edit, chain, raw_pod, lookup):
+    """The raw object that ``edit`` names, or None where it wasn't read (a ConfigMap is none of the reader's rights)."""
+    if not edit or edit["kind"] == "ConfigMap":
+        return None
+    named = (edit["api_version"], edit["kind"], edit["name"])
+    if not chain:
+        return raw_pod
+    for reference, raw in chain:
+        if (reference.get("apiVersion"), reference.get("kind"), reference.get("name")) == named:
+            return raw
+    return lookup(*named[:2], (raw_pod.get("metadata") or {}).get("namespace"), edit["name"])
+
+
+# Kinds whose controller rolls nothing out while spec.paused is set.
+_PAUSABLE = (("apps", "Deployment"), ("argoproj.io", "Rollout"), ("orchestration.aibrix.ai", "StormService"))
+
+
+def _paused(objects):
+    """Whether one of the raw objects is paused; None where none of them is of a kind that can be."""
+    found = [
+        (raw.get("spec") or {}).get("paused") is True
+        for raw in objects
+        if raw and (api_group(raw.get("apiVersion")), raw.get("kind")) in _PAUSABLE
+    ]
+    return any(found) if found else None
 
 
 def _referred_template(reference, raw):

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A plan's change as the operation that ``operations.patch`` makes, and where in the object it goes.
+"""A plan's changes as the operations that ``operations.patch`` makes, and where in the object they go.
 
 A plan speaks in what the evidence shows (``action``, ``before``, ``after``); an operation has one ``value``, None to remove.
 ``before`` comes from redacted evidence, so it is never looked at here.
@@ -13,10 +13,37 @@ from __future__ import annotations
 import re
 
 from ..documents import DIRECTIONS, TARGETS, DocumentError
+from . import differences, operations, undo
 
 _CONTAINER = re.compile(r"(?P<list>(?:^|\.)containers)\[(?P<name>[^\]]*)\]$")
 # Fields of a strategy: evidence -> Kubernetes.
 _ROLLING = {"max_surge": "maxSurge", "max_unavailable": "maxUnavailable"}
+
+
+def patch(raw, path, changes, **more):
+    """The ``operations.Patch`` of CHANGEs on an object, each at its own container.
+
+    path: of the engine's container in the object (``workload.edit.path``); more: config, guard and running of
+    ``operations.patch``. What can't be done is in ``refused``, as ``{change, why}`` with the change as it was given.
+    """
+    guard = more.pop("guard", True)
+    after, refused = raw, []
+    for change in changes:
+        try:
+            made = operation_of(change)
+            where = path_of_container(path, change.get("container"))
+            if where is None:
+                raise DocumentError(f"the object has no container {change['container']} of its own")
+        except DocumentError as error:
+            refused.append({"change": change, "why": str(error)})
+            continue
+        found = operations.patch(after, {"path": where}, [made], guard=guard, **more)
+        after = found.after
+        refused += [{"change": change, "why": item["why"]} for item in found.refused]
+    whole = operations.patch(raw, {"path": path}, [], guard=guard)
+    merged = None if whole.strategic_merge is None else differences.strategic_merge(raw, after)
+    record = undo.record(raw, after)
+    return operations.Patch(after, differences.json_patch(raw, after, guard), merged, record, refused)
 
 
 def operation_of(change):
@@ -28,7 +55,9 @@ def operation_of(change):
         raise DocumentError(f"a change is a dictionary with target, name and value, not {change!r:.80}")
     name, target, direction = change["name"], change.get("target"), change.get("direction")
     if target not in TARGETS:
-        raise DocumentError(f"{name}: the target of a change is one of {', '.join(TARGETS)}, not {target!r:.80}")
+        raise DocumentError(
+            f"{name}: the target of a change is one of {', '.join(TARGETS)}, not {target!r:.80}"
+        )
     if direction is not None and direction not in DIRECTIONS:
         raise DocumentError(
             f"{name}: the direction of a change is one of {', '.join(DIRECTIONS)}, not {direction!r:.80}"
@@ -46,7 +75,9 @@ def _value(change):
     if after is None and change.get("direction") == "add":
         return True
     if after is None:
-        raise DocumentError(f"{change['name']}: there is no value to set; to remove it, its direction is remove")
+        raise DocumentError(
+            f"{change['name']}: there is no value to set; to remove it, its direction is remove"
+        )
     return _strategy(after) if change["name"] == "strategy" else after
 
 

@@ -145,7 +145,9 @@ def _takes_back(item, old):
         return False
     if _are_equal(item.get("after"), old.get("before")):
         return True
-    before, after, now = (_number(value) for value in (old.get("before"), old.get("after"), item.get("after")))
+    before, after, now = (
+        _number(value) for value in (old.get("before"), old.get("after"), item.get("after"))
+    )
     return None not in (before, after, now) and (after - before) * (now - after) < 0
 
 
@@ -159,7 +161,13 @@ def _are_equal(one, other):
 def _number(value):
     if isinstance(value, bool):
         return None
-    return value if isinstance(value, (int, float)) else parse_quantity(value) if isinstance(value, str) else None
+    return (
+        value
+        if isinstance(value, (int, float))
+        else parse_quantity(value)
+        if isinstance(value, str)
+        else None
+    )
 
 
 # --- why nothing

@@ -33,6 +33,7 @@ _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 _READ = ("command", "args", "env", "resources", "volumeMounts", *_PROBES)
 _PERIOD = 10  # Kubernetes' default periodSeconds
 _THRESHOLD = 3  # Kubernetes' default failureThreshold
+_MOST = 10**6  # of tries or seconds
 
 
 class Patch(NamedTuple):
@@ -71,7 +72,8 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     object, by which it is checked whether arguments get through a template in between (KServe).
 
     k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``startupProbe`` (value: the seconds that a start
-    may take) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or ``{maxSurge, maxUnavailable}``).
+    may take, or ``{failureThreshold, periodSeconds}``) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or
+    ``{maxSurge, maxUnavailable}``); ``image``.
     """
     raw = copied(raw)
     after = copied(raw)
@@ -437,6 +439,8 @@ def _field(site, name, value):
         _probe(site, name, value)
     elif name == "strategy":
         _strategy(site, value)
+    elif name == "image":
+        _image(site, value)
     else:
         _other(site, name, value)
 
@@ -563,7 +567,10 @@ def _probe(site, name, value):
             raise DocumentError(f"the container has no {match.group(1)}")
         _put(probe, match.group(2), value)
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10**6:
+    if isinstance(value, dict):
+        _startup_fields(site, value)
+        return
+    if not _is_count(value, float):
         raise DocumentError("startupProbe: the value is the seconds that a start may take")
     probe = site.container.get("startupProbe")
     if probe is None:
@@ -575,6 +582,25 @@ def _probe(site, name, value):
     site.container["startupProbe"] = probe
 
 
+def _startup_fields(site, value):
+    """As many tries, and as far apart, as a plan says; the rest of the probe stays."""
+    if not value or not value.keys() <= {"failureThreshold", "periodSeconds"}:
+        raise DocumentError(
+            "startupProbe: the value is a number of seconds or {failureThreshold, periodSeconds}"
+        )
+    if not all(_is_count(number) for number in value.values()):
+        raise DocumentError("startupProbe: failureThreshold and periodSeconds are whole numbers from 1 on")
+    probe = site.container.get("startupProbe")
+    if probe is None:
+        probe = _probe_of_liveness(site)
+    site.container["startupProbe"] = {**probe, **value}
+
+
+def _is_count(value, *more):
+    """Whether a number above 0 that a probe may have; more: other types than int that it may be."""
+    return isinstance(value, (int, *more)) and not isinstance(value, bool) and 0 < value < _MOST
+
+
 def _probe_of_liveness(site):
     """A startup probe that asks what the liveness probe asks, and holds that one back until the start is over."""
     liveness = site.container.get("livenessProbe")
@@ -584,6 +610,15 @@ def _probe_of_liveness(site):
         )
     asks = ("httpGet", "tcpSocket", "exec", "grpc", "timeoutSeconds", "periodSeconds")
     return copied({key: liveness[key] for key in asks if key in liveness})
+
+
+def _image(site, value):
+    """Another image, for a container that names one itself."""
+    if not isinstance(value, str) or not value or re.search(r"\s", value):
+        raise DocumentError("image: the value is the name of an image")
+    if not isinstance(site.container.get("image"), str):
+        raise DocumentError(f"{site.path} names no image itself: change it where it comes from")
+    site.container["image"] = value
 
 
 def _strategy(site, value):

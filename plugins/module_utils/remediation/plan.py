@@ -83,7 +83,9 @@ def _changes(tried):
         raise DocumentError(f"{_CONSUMER}: what was tried is a list of changes, not {type(tried).__name__}")
     for item in tried or []:
         if not isinstance(item, dict) or not {"target", "name"} <= item.keys():
-            raise DocumentError(f"{_CONSUMER}: what was tried is a list of changes as a plan's apply has them")
+            raise DocumentError(
+                f"{_CONSUMER}: what was tried is a list of changes as a plan's apply has them"
+            )
     return list(tried or [])
 
 
@@ -166,7 +168,9 @@ class _Object:
         plan["rejected"] = [item for item in plan["rejected"] if _name(item["change"]) not in kept]
         self._notes()
         plan["sentence"] = _sentence(plan)
-        triggered = any(item["role"] == "trigger" for _pod, result in self.members for item in result["findings"])
+        triggered = any(
+            item["role"] == "trigger" for _pod, result in self.members for item in result["findings"]
+        )
         plan["apply"] = choose(plan, triggered, self.limits, self.asked.tried)
         edit = _edit(self.pods[0])
         plan["expected"] = {name: edit.get(name) for name in plan["expected"]}
@@ -272,7 +276,9 @@ class _Object:
             return any(_shown(item) == planned["change"] for planned in self.plan["changes"])
         if other["after"] != item["after"]:
             self._refuse(
-                "considered", item, f"{' ('.join(other['by'])}) comes first, with {wording.value(other['after'])}"
+                "considered",
+                item,
+                f"{' ('.join(other['by'])}) comes first, with {wording.value(other['after'])}",
             )
             return True
         for planned in self.plan["changes"]:
