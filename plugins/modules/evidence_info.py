@@ -309,6 +309,7 @@ evidence:
               description: The object on which a change lasts, the path of the engine container in it, and that of the engine's
                 flags where they are elsewhere. V(null) where no object of the cluster holds them (a static pod's file).
                 RV(ignore:inferred) says whether it is a conclusion from the name of a ReplicaSet that could not be read.
+                RV(ignore:uid) and RV(ignore:generation) are its own at the time, V(null) where it was not read itself.
               type: dict
               returned: always
               sample:
@@ -318,6 +319,8 @@ evidence:
                 path: spec.template.spec.containers[vllm]
                 arguments: null
                 inferred: false
+                uid: 9d1c4f0e-7a55-4f0c-9a52-2f1c6c0e4b8e
+                generation: 3
             chain:
               description: All owners, from the nearest to the top. RV(ignore:read) says whether the object could be read,
                 RV(ignore:inferred) whether it is a conclusion.
@@ -341,6 +344,30 @@ evidence:
               type: dict
               returned: always
               sample: {"type": "RollingUpdate", "max_surge": "25%", "max_unavailable": "25%"}
+            paused:
+              description: Whether the object to edit, or the top owner, is paused, so that a change of it isn't rolled out. V(null)
+                where its kind knows no pause or where it was not read.
+              type: bool
+              returned: always
+              sample: false
+            own_change:
+              description:
+                - What this collection changed at the object before, as the object's annotations have it. V(null) where it has none.
+                - RV(ignore:run), RV(ignore:at) and RV(ignore:host) are of the run that is or was last at work there,
+                  RV(ignore:until) is how long that run holds the object, V(null) where none does.
+                - RV(ignore:verdict) and RV(ignore:causes) are of the newest undo record, RV(ignore:records) says how many changes
+                  could be taken back, RV(ignore:problems) which annotation can't be read.
+              type: dict
+              returned: always
+              sample:
+                run: 4f1c9a52
+                at: "2026-11-30T06:58:12Z"
+                until: "2026-11-30T07:03:12Z"
+                host: runner-7
+                verdict: null
+                causes: [kv_max_len]
+                records: 1
+                problems: []
             autoscalers:
               description: Autoscalers that point at one of the owners.
               type: list

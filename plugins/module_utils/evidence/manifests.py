@@ -381,6 +381,8 @@ class _Manifests:
                 "path": release.path,
                 "arguments": None,
                 "inferred": False,
+                "uid": None,
+                "generation": None,
             },
             replicas=_replicas(template.replicas),
             managers=[

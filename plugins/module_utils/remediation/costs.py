@@ -140,6 +140,8 @@ def rollout(kind, strategy, restarted, gpus):
     """
     if not gpus or kind in _NO_SURGE:
         return None, 0
+    if kind == "LeaderWorkerSet" and str((strategy or {}).get("max_surge") or 0) in ("0", "0%"):
+        return None, 0
     if kind != "Deployment":
         return None, None
     now, count = strategy or {}, restarted["pods"]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from ..diagnosis.commands import command_for, edited_object, in_cluster, namespace_option, reverting_manager
 from ..documents import delivery
+from ..evidence.workloads import api_group
+from .as_written import path_of_container
+from .workload_kinds import layout_of, refused_in
 
-# Kinds of apps/v1 whose pod template is edited in place and rolled out by their controller.
-LIVE_KINDS = ("Deployment", "StatefulSet", "DaemonSet")
 _REVERTING = ("now", "on_sync", "unknown")
 _BY_PERSON = "only a person can do it"
 
@@ -27,9 +28,17 @@ def delivered(operation, pod, container):
     if not edit or not edit.get("name"):
         return delivery("by_hand", "no object of the cluster holds it", command)
     where = edited_object(pod)
-    if edit.get("kind") in ("Pod", "Job"):
-        return delivery("by_hand", f"{where} can't be changed in place: it must be made anew", command)
-    why = _patch_reason(edit, where, pod)
+    layout = layout_of(api_group(edit.get("api_version")), edit.get("kind"), edit.get("path") or "")
+    if layout.not_live:
+        return delivery("by_hand", f"{where}: {layout.not_live}", command)
+    refused = refused_in(layout, operation)
+    if refused:
+        return delivery("by_hand", f"{where}: {refused}", command)
+    if not _is_own(edit, container):
+        return delivery(
+            "by_hand", f"{where} has no container {container['name']} of its own to change", command
+        )
+    why = _patch_reason(edit, where, pod) or _not_written(layout, edit, where)
     if why:
         return delivery("patch", why, command)
     return delivery("live", f"{where} is edited and nothing is known to revert it", command)
@@ -51,8 +60,6 @@ def _patch_reason(edit, where, pod):
     manager = reverting_manager(pod)
     if manager:
         return f"{manager['tool']} ({manager['object']}) reverts a live edit: change it in its source"
-    if (edit.get("api_version"), edit.get("kind")) not in [("apps/v1", kind) for kind in LIVE_KINDS]:
-        return f"live writes to {where} aren't tested: {edit.get('api_version')} {edit.get('kind')}"
     if edit.get("inferred") or _unread(edit, pod):
         return f"{where} itself wasn't in the evidence, so nobody knows who manages it"
     name = f"{edit['kind']}/{edit['name']}"
@@ -60,6 +67,24 @@ def _patch_reason(edit, where, pod):
         if other.get("reverts") in _REVERTING and other.get("object") == name:
             return f"{other['tool']} ({other['object']}) may revert a live edit: change it in its source"
     return None
+
+
+def _not_written(layout, edit, where):
+    if not layout.live:
+        return f"live writes to {where} aren't tested: {edit.get('api_version')} {edit.get('kind')}"
+    if not edit.get("path"):
+        return f"it isn't known where {where} keeps the engine's container"
+    return None
+
+
+def _is_own(edit, container):
+    """Whether the object holds the container itself, and as one of the ordinary ones: init containers are left alone."""
+    if container is None or not edit.get("path"):
+        return True
+    role = container.get("role") or "main"
+    found = path_of_container(edit["path"], container["name"])
+    # Kinds without a list of containers keep the engine's in fields of their own.
+    return role == "main" and (found is not None or container.get("engine") is not None)
 
 
 def _unread(edit, pod):

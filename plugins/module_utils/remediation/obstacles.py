@@ -8,15 +8,21 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..quantities import parse_quantity, quantity_bytes, show_bytes
+from ..times import parse_time
 from .costs import SLICE, is_gpu
 
 
-def of_object(pods):
-    """Sentences, why nothing of the object may be written now: paused, or a rollout of somebody else's goes on."""
+def of_object(pods, collected_at=None, run=None):
+    """Sentences, why nothing of the object may be written now: paused, a rollout or a run of somebody else's goes on.
+
+    pods: of the evidence, those that failed, or all where none did; collected_at: of the evidence, the time that counts; run:
+    the id of the run that asks. Where a pod of the newest revision is among them, older ones are no obstacle.
+    """
     found = []
-    for pod in pods:
+    newest = [pod for pod in pods if not is_old(pod)]
+    for pod in newest or pods:
         workload = pod.get("workload") or {}
-        name = f"{workload.get('kind')}/{workload.get('name')}"
+        name = _name(workload)
         if workload.get("paused"):
             found.append(f"{name} is paused: resume it, or ask who paused it, before it is changed")
         current = [item["revision"] for item in workload.get("revisions") or [] if item.get("current")]
@@ -24,12 +30,43 @@ def of_object(pods):
             found.append(
                 f"a rollout of {name} hasn't ended, and whether the pod is of the newest revision isn't known: wait for it"
             )
-        elif _is_old(pod, workload):
-            newest = workload["revisions"][-1]["revision"]
+        elif is_old(pod):
+            revision = workload["revisions"][-1]["revision"]
             found.append(
-                f"{pod['name']} isn't of {name}'s newest revision {newest}: wait for that rollout and diagnose its pods"
+                f"{pod['name']} isn't of {name}'s newest revision {revision}: wait for that rollout and diagnose its pods"
             )
+        found += _held(workload, collected_at, run)
     return _once(found)
+
+
+def _name(workload):
+    edit = workload.get("edit") or workload
+    return f"{edit.get('kind')}/{edit.get('name')}"
+
+
+def _held(workload, collected_at, run):
+    """The sentence on a run of this collection that is at work at the object, and on its annotations that can't be read."""
+    own = workload.get("own_change") or {}
+    found = [f"{_name(workload)}: {problem}" for problem in own.get("problems") or []]
+    now, until = parse_time(collected_at), parse_time(own.get("until"))
+    if until is None or own["run"] == run or (now is not None and until <= now):
+        return found
+    host = f" on {own['host']}" if own.get("host") else ""
+    return [
+        *found,
+        f"another run ({own['run']}{host}) changed {_name(workload)} at {own['at']} and watches it until {own['until']}: wait for it",
+    ]
+
+
+def left_behind(workload, collected_at):
+    """The sentence on a change of this collection that nobody watched to its end, in a list."""
+    own = (workload or {}).get("own_change") or {}
+    now, until = parse_time(collected_at), parse_time(own.get("until"))
+    if until is None or now is None or until > now or own.get("verdict") is not None:
+        return []
+    return [
+        f"run {own['run']} changed {_name(workload)} at {own['at']} and ended before it said what came of it: the change is in force"
+    ]
 
 
 def _unfinished(replicas):
@@ -39,9 +76,9 @@ def _unfinished(replicas):
     )
 
 
-def _is_old(pod, workload):
+def is_old(pod):
     """Whether a newer revision than the pod's exists: what failed may be changed by it already."""
-    revisions = workload.get("revisions") or []
+    revisions = (pod.get("workload") or {}).get("revisions") or []
     marked = [item for item in revisions if item.get("current")]
     return bool(marked) and marked[-1] is not revisions[-1]
 

@@ -27,7 +27,7 @@ from .candidates import candidates
 from .choice import choose
 from .delivery import delivered, later_reverts, restart_command
 from .limits import limits_of, refusals, restart_refusals
-from .obstacles import of_object, of_operation, serving_template
+from .obstacles import is_old, left_behind, of_object, of_operation, serving_template
 from .revisions import way_back
 from .single_operations import operation
 from .steps import Step
@@ -38,6 +38,7 @@ _CHANGE = ("target", "name", "direction", "value", "with", "why", "proof", "comm
 # Field that makes a pod Guaranteed together with its request.
 _LIMITS = "resources.limits."
 _MOST_GPUS = 3
+_WAITS = "a new pod may wait for GPUs that an old one holds until that is deleted: how its controller replaces pods isn't known"
 _HOW = {"live": "live", "patch": "in its source", "by_hand": "by hand"}
 
 
@@ -157,9 +158,18 @@ class _Object:
 
     def planned(self):
         plan = self.plan
-        plan["blocked"] = of_object(self.pods)
+        failed = [pod for pod, result in self.members if _has_trigger(result)]
+        about = failed or self.pods
+        plan["blocked"] = of_object(about, self.evidence["collected_at"], self.asked.run)
+        # What an older revision died of, the newest may have cured.
+        superseded = [] if all(map(is_old, about)) else [_key(pod) for pod in self.pods if is_old(pod)]
+        members = [(pod, result) for pod, result in self.members if _key(pod) not in superseded]
+        if any(_has_trigger(result) for pod, result in self.members if _key(pod) in superseded):
+            plan["notes"].append(
+                f"{', '.join(superseded)}: of an older revision, so nothing is planned against what they died of"
+            )
         for role in _ROLES:
-            for pod, result in self.members:
+            for pod, result in members:
                 for finding in result["findings"]:
                     if finding["role"] == role:
                         self._finding(finding, pod)
@@ -320,7 +330,7 @@ class _Object:
             "downtime": costs.downtime(restarted, (container or {}).get("probes")),
             "strategy": changed,
             "extra_gpus": extra,
-            "risks": _risks(item, pod) + later_reverts(pod),
+            "risks": _risks(item, pod) + later_reverts(pod) + ([_WAITS] if extra is None else []),
         }
 
     def _hardware(self, finding, pod, container, entry):
@@ -357,6 +367,7 @@ class _Object:
 
     def _notes(self):
         plan, pod = self.plan, self.pods[0]
+        plan["notes"] += left_behind(pod.get("workload"), self.evidence["collected_at"])
         command = restart_command(pod)
         if command:
             plan["notes"].append(
@@ -386,6 +397,10 @@ def _more_gpus(rows, container):
         if row["target"] == "k8s" and costs.is_gpu(row["name"][len(_LIMITS) :])
     ]
     return max(counts) if counts and max(counts) > costs.gpus_of(container) else None
+
+
+def _has_trigger(result):
+    return any(item["role"] == "trigger" for item in result["findings"])
 
 
 def _container(pod, name):

@@ -34,16 +34,18 @@ EVERYTHING = {
 }
 
 
-def workload(kind="StatefulSet", **more):
+def workload(kind="StatefulSet", api_version="apps/v1", **more):
     edit = {
         "kind": kind,
         "name": "vllm",
-        "api_version": "apps/v1",
+        "api_version": api_version,
         "path": "spec.template.spec.containers[vllm]",
         "arguments": None,
         "inferred": False,
+        "uid": "uid-of-the-object",
+        "generation": 4,
     }
-    return documents.workload(kind, "vllm", "apps/v1", **dict({"edit": edit}, **more))
+    return documents.workload(kind, "vllm", api_version, **dict({"edit": edit}, **more))
 
 
 def pod(name="vllm-0", settings=None, limits=None, requests=None, env=None, probes=None, gpus=1, **more):

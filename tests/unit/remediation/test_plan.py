@@ -495,7 +495,7 @@ def managed(reverts, proof="proof"):
         (managed("on_upgrade"), "live"),
         (managed("never"), "live"),
         (pod(limits={"cpu": "4"}, workload=workload("LeaderWorkerSet")), "patch"),
-        (pod(limits={"cpu": "4"}, workload=workload("Job")), "by_hand"),
+        (pod(limits={"cpu": "4"}, workload=workload("Job", "batch/v1")), "by_hand"),
         (pod(limits={"cpu": "4"}, workload=documents.workload("Node", "gpu-0")), "by_hand"),
     ],
 )
