@@ -626,8 +626,8 @@ def _probe_of_liveness(site):
 
 def _image(site, value):
     """Another image, for a container that names one itself."""
-    if not isinstance(value, str) or not value or re.search(r"\s", value):
-        raise DocumentError("image: the value is the name of an image")
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:/@+-]{1,512}", value):
+        raise DocumentError("image: the value is a reference such as vllm/vllm-openai:v0.11.0")
     if not isinstance(site.container.get("image"), str):
         raise DocumentError(f"{site.path} names no image itself: change it where it comes from")
     site.container["image"] = value

@@ -34,6 +34,7 @@ var flagKinds = map[string]kind{
 	"enforce_eager": boolFlag, "trust_remote_code": boolFlag, "enable_prefix_caching": boolFlag, "enable_chunked_prefill": boolFlag,
 	"enable_lora": boolFlag, "enable_auto_tool_choice": boolFlag, "enable_expert_parallel": boolFlag, "enable_sleep_mode": boolFlag,
 	"async_scheduling": boolFlag, "headless": boolFlag, "disable_custom_all_reduce": boolFlag, "disable_log_requests": boolFlag,
+	"task": textFlag, "runner": textFlag, "convert": textFlag, "ssl_keyfile": textFlag, "ssl_certfile": textFlag, "disable_fastapi_docs": boolFlag,
 }
 
 var shortNames = map[string]string{

@@ -27,15 +27,36 @@ func (e *engine) listen(host string, port int) error {
 	if err != nil {
 		return err
 	}
+	handler := e.logged(e.guarded(e.handlers()))
+	key, certificate := e.flags.get("ssl_keyfile"), e.flags.get("ssl_certfile")
+	go func() {
+		if key != "" || certificate != "" {
+			_ = http.ServeTLS(socket, handler, certificate, key)
+			return
+		}
+		_ = http.Serve(socket, handler)
+	}()
+	return nil
+}
+
+// handlers are all paths that this model's server has.
+func (e *engine) handlers() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", e.health)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, map[string]string{"version": e.version}) })
 	mux.HandleFunc("GET /v1/models", e.models)
-	mux.HandleFunc("POST /v1/completions", e.complete)
-	mux.HandleFunc("POST /v1/chat/completions", e.complete)
 	mux.HandleFunc("GET /metrics", e.metrics)
-	go func() { _ = http.Serve(socket, e.logged(mux)) }()
-	return nil
+	if !e.flags.bool("disable_fastapi_docs") {
+		mux.HandleFunc("GET /openapi.json", e.documents)
+	}
+	e.offer(mux, completions, e.complete)
+	e.offer(mux, chatCompletion, e.complete)
+	e.offer(mux, embeddings, e.pooled("embd", []string{"input"}, embeddingItem))
+	e.offer(mux, pooling, e.pooled("pool", []string{"input"}, poolingItem))
+	e.offer(mux, classification, e.pooled("classify", []string{"input"}, classificationItem))
+	e.offer(mux, score, e.pooled("score", []string{"text_1", "text_2"}, scoreItem))
+	e.offer(mux, transcription, e.transcribe)
+	return mux
 }
 
 type statusWriter struct {
@@ -96,18 +117,10 @@ func (e *engine) complete(w http.ResponseWriter, r *http.Request) {
 		Stream    bool   `json:"stream"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		answerJSON(w, map[string]any{"object": "error", "message": err.Error(), "code": 400})
+		e.fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if e.dead.Load() {
-		w.WriteHeader(http.StatusInternalServerError)
-		answerJSON(w, map[string]any{"object": "error", "message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", "code": 500})
-		return
-	}
-	if !contains(e.flags.served(), body.Model) {
-		w.WriteHeader(http.StatusNotFound)
-		answerJSON(w, map[string]any{"object": "error", "message": fmt.Sprintf("The model `%s` does not exist.", body.Model), "type": "NotFoundError", "code": 404})
+	if !e.ready(w, body.Model) {
 		return
 	}
 	e.server.running.Add(1)
