@@ -9,6 +9,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ..diagnosis.budgeted import BESIDE, WITHIN
@@ -42,7 +43,28 @@ _OF_WEIGHTS = frozenset(
 _OBSERVING = frozenset(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING", "VLLM_TRACE_FUNCTION"))
 # Causes whose settings are tried one after the other to find the fault.
 _TRIED = ("not_memory_cuda_fault", "not_memory_hang")
-_TRIED_FLAGS = (("host_oom_growth", "--speculative-config"),)
+# Changes that show whether a guess is right: which peer, interface or device is at fault, who held the GPU, or what a masked
+# message says. None of them is known to cure, and some cost speed.
+_TRIED_FLAGS = frozenset(
+    (
+        ("host_oom_growth", "--speculative-config"),
+        ("nccl_not_memory", "NCCL_P2P_DISABLE"),
+        ("nccl_not_memory", "--disable-custom-all-reduce"),
+        ("nccl_not_memory", "GLOO_SOCKET_IFNAME"),
+        ("nccl_not_memory", "NCCL_SOCKET_IFNAME"),
+        ("mig_oom_masked", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("false_oom_driver", "ZE_AFFINITY_MASK"),
+        ("kernel_workspace_overflow", "--enforce-eager"),
+        # The profile run captures no graphs.
+        ("profile_run_oom", "--enforce-eager"),
+        ("gpu_held_by_other", "strategy"),
+    )
+)
+# Phases that an engine reaches only with a KV cache.
+_WITH_CACHE = ("graph_capture", "warmup", "serving", "shutdown")
+_EAGER, _OFFLOAD, _BACKEND = "--enforce-eager", "--cpu-offload-gb", "--distributed-executor-backend"
+_ANSWERED = re.compile(r"statuscode: (4\d\d)")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Causes whose memory limit is raised for /dev/shm's sake only.
 _SHM_CAUSES = ("shm_exhausted", "shm_small")
 _PROVED = ("budget", "arithmetic", "log")
@@ -50,6 +72,8 @@ _RANKS = {
     "--tensor-parallel-size": "tensor_parallel_size",
     "--pipeline-parallel-size": "pipeline_parallel_size",
 }
+# What the budget says of a length, which isn't known of another one.
+_OF_LENGTH = ("need_bytes", "estimated_max_len", "max_concurrency")
 _OPPOSITE = {"increase": "decrease", "decrease": "increase", "add": "remove", "remove": "add"}
 
 
@@ -79,6 +103,9 @@ class _Candidates:
     def __init__(self, finding, entry, pod, container):
         self.finding, self.entry, self.pod, self.container = finding, entry, pod, container
         self.cause = finding["cause"]
+        self.contradicted = _contradicted(finding, entry)
+        # What the GPU's part of the budget says, where the attempt doesn't contradict it.
+        self.sized = None if self.contradicted else entry
         self.considered: list = []
         self.numbers = _torch_numbers(finding)
 
@@ -102,7 +129,7 @@ class _Candidates:
     # --- the budget's menu ---
 
     def _menu(self):
-        rows = (self.entry or {}).get("changes") or []
+        rows = (self.sized or {}).get("changes") or []
         whole = self.cause in WITHIN or self.cause in BESIDE
         wrong = {_key(item) for item in self.finding["rejected"]}
         wanted = {_key(item) for item in self.finding["recommend"]}
@@ -115,27 +142,71 @@ class _Candidates:
                 if _key(row) not in wrong:
                     self.considered.append((row, row["why"]))
                 continue
-            if self._spans([row]):
-                continue
-            lacking = self._lacking(row)
-            if lacking > 0:
-                why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"
-                self.considered.append((row, f"{why}: it would end while graphs are captured"))
+            if self._spans([row]) or self._is_too_slow(row):
                 continue
             pair = [other for other in rows if _are_pair(row, other)]
-            together = [row, *pair]
+            beside = self._room_beside(row, rows)
+            if beside is None:
+                continue
+            together = [self._as_logged(row), *pair, *beside]
+            completed = self._complete(together)
+            if completed is None:
+                continue
             taken.update(_key(item) for item in together)
             dearest = max((costs.taken(item) for item in together), key=costs.rank)
-            proof = of_row(self.entry, row, self.cause)
-            steps.append(Step(self._complete(together), dearest, proof, before_of(self.entry), row["after"]))
+            proof, after = of_row(self.sized, row, self.cause), row["after"]
+            if together[0] is not row:
+                proof, after = None, dict(after, **dict.fromkeys(_OF_LENGTH))
+            elif beside:
+                proof += "; without CUDA graphs nothing more is needed beside the budget"
+            steps.append(
+                Step(completed, dearest, proof or self._why(together[0]), before_of(self.sized), after)
+            )
         return steps
+
+    def _as_logged(self, row):
+        """The row with the value that the diagnosis has from the log itself, where that is the stricter one."""
+        for item in self.finding["recommend"]:
+            if _key(item) == _key(row) and row["direction"] == "decrease" and self.cause in WITHIN:
+                values = (item["value"], row["value"])
+                if all(_is_number(value) for value in values) and values[0] < values[1]:
+                    return dict(row, value=item["value"], why=item["why"], proof="log")
+        return row
+
+    def _is_too_slow(self, row):
+        """Whether most of the weights would cross the bus in each step."""
+        weights = next((part["bytes"] for part in self.sized["segments"] if part["name"] == "weights"), None)
+        slow = row["name"] == _OFFLOAD and weights is not None and row["value"] * GIB > weights / 2
+        if slow:
+            self._consider([row], "more than half of the weights would cross the bus in each step")
+        return slow
+
+    def _room_beside(self, row, rows):
+        """What a row needs so that graphs can be captured beside the budget: nothing, or that none are; None where neither
+        is enough."""
+        lacking = self._lacking(row)
+        if lacking <= 0:
+            return []
+        margin = (self.sized.get("outside") or {}).get("margin")
+        eager = next((item for item in rows if (item["name"], item["direction"]) == (_EAGER, "add")), None)
+        if (
+            eager is not None
+            and eager is not row
+            and margin is not None
+            and row["after"]["outside"] >= margin
+            and self._lacking(eager) <= 0
+        ):
+            return [eager]
+        why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"
+        self.considered.append((row, f"{why}: it would end while graphs are captured"))
+        return None
 
     def _lacking(self, row):
         """Bytes that are surely missing beside the budget with a change; none where the log shows that graphs were captured."""
-        outside, after = self.entry.get("outside"), row["after"].get("outside")
+        outside, after = self.sized.get("outside"), row["after"].get("outside")
         captured = any(
             part["name"] == "graph" and part["proof"] == "measured"
-            for part in self.entry.get("segments") or []
+            for part in self.sized.get("segments") or []
         )
         if after is None or captured:
             return 0
@@ -152,8 +223,8 @@ class _Candidates:
         if _key(row) in wrong:
             return False
         if self.cause == "gpu_free_below_util":
-            return (self.entry["capacity"] or {}).get("free_check") is False
-        margin, after = (self.entry.get("outside") or {}).get("margin"), row["after"].get("outside")
+            return (self.sized["capacity"] or {}).get("free_check") is False
+        margin, after = (self.sized.get("outside") or {}).get("margin"), row["after"].get("outside")
         return margin is not None and after is not None and after > margin
 
     def _spans(self, rows):
@@ -164,15 +235,21 @@ class _Candidates:
         return spans
 
     def _complete(self, rows):
-        """The rows with what else must change: GPUs for ranks, host memory for what moves to the host."""
+        """The rows with what else must change: GPUs for ranks, host memory for what moves to the host; None where it isn't
+        known what the container's GPUs are counted by."""
         found = list(rows)
         for row in rows:
             if row["name"] in _RANKS:
-                count = self._gpus_for(row)
+                count, resource = self._gpus_for(row), costs.gpu_resource(self.container)
+                if resource is None:
+                    self._consider(
+                        rows, "it isn't known by which resource the container gets its accelerators"
+                    )
+                    return None
                 text = f"one GPU for each of {count} ranks"
-                name = f"resources.limits.{costs.gpu_resource(self.container)}"
+                name = f"resources.limits.{resource}"
                 found.append(change("k8s", name, "increase", str(count), text, "arithmetic"))
-            if row["name"] == "--cpu-offload-gb":
+            if row["name"] == _OFFLOAD:
                 ranks = (self.entry.get("ranks") or {}).get("count") or 1
                 found += host_memory.offloaded(self.entry, int(row["value"] * GIB * ranks))
         return tuple(found)
@@ -195,11 +272,20 @@ class _Candidates:
         if self.cause in _SHM_CAUSES and any(item["name"] in SHM for item in self.finding["recommend"]):
             # It goes with the volume, as far as that needs it.
             return []
+        if self.cause == "ray_memory_monitor" and not self._has_limit():
+            self._consider(
+                wanted, "without a limit Ray counts the node's memory: with one it would only kill earlier"
+            )
+            return []
         found = host_memory.limit(self.entry, self.pod, self.container, self.finding)
         if isinstance(found, str):
             self._consider(wanted, found)
             return []
         return [found]
+
+    def _has_limit(self):
+        limits = ((self.container or {}).get("resources") or {}).get("limits") or {}
+        return limits.get("memory") is not None
 
     # --- what the diagnosis recommends ---
 
@@ -225,18 +311,42 @@ class _Candidates:
             )
             return None
         if item["name"] in _RANKS:
-            return None if self._spans([item]) else Step(self._complete([item]), "hardware")
+            completed = None if self._spans([item]) else self._complete([item])
+            return None if completed is None else Step(completed, "hardware")
         if item["name"] in SHM:
             rows = (item, *host_memory.for_shm(item, self.entry, self.container))
             return Step(rows, costs.taken(item), self._why(item))
         trial = item["name"] in _OBSERVING or (self.cause in _TRIED and item["target"] in ("flag", "env"))
         trial = trial or (self.cause, item["name"]) in _TRIED_FLAGS
+        wrong = self._is_wrong_here(item)
+        if wrong and not trial:
+            self._consider([item], wrong)
+            return None
         return Step((item,), costs.taken(item), self._why(item), trial=trial)
+
+    def _is_wrong_here(self, item):
+        """Why a change that is right for the cause can't work for this pod, or None."""
+        if item["name"] == _BACKEND and self.pod.get("group") is not None:
+            return f"the engine spans the pods of {self.pod['group']}, which Ray brings together"
+        if item["name"] == "startupProbe":
+            failed = [event["message"] or "" for event in self.pod.get("events") or []]
+            failed = [
+                message for message in failed if "probe failed" in message and "Container" not in message
+            ]
+            codes = [_ANSWERED.search(message) for message in failed]
+            if codes and all(codes):
+                return f"the probe was answered with {codes[0].group(1)}: the server was up, and the probe's path or port is wrong"
+        model = ((self.container or {}).get("settings") or {}).get("model") or {}
+        if item["name"] == "--load-format" and "://" in str(model.get("value")):
+            return "the weights are read from a URL, which needs the loader that is set"
+        return None
 
     def _why(self, item):
         return f"{item['why']} (by {item['proof']})" if item["proof"] in _PROVED else None
 
     def _unproved(self):
+        if self.contradicted:
+            return self.contradicted
         if self.entry is None:
             return "a size needs a budget, and none was given for this attempt"
         known = "; ".join(self.entry["undetermined"][:1])
@@ -249,10 +359,32 @@ class _Candidates:
         """The step with a value that this attempt's numbers give, the reason (str) why there is none, or None."""
         asked = (item["name"], item["direction"])
         if asked == (UTILIZATION, "decrease") and self.cause in BESIDE:
-            return lower_utilization(item, self.entry, self.numbers)
+            return lower_utilization(item, self.sized, self.numbers)
         if asked == (BATCH_TOKENS, "decrease") and self.cause == "profile_run_oom":
-            return fewer_tokens(item, self.entry, self.numbers)
+            return fewer_tokens(item, self.sized, self.numbers)
+        devices = costs.gpus_of(self.container)
+        if item["name"] == _VISIBLE and item["value"] == "0" and devices > 1:
+            row = dict(item, value=",".join(str(index) for index in range(devices)))
+            return Step((row,), costs.taken(item), self._why(item))
         return None
+
+
+def _contradicted(finding, entry):
+    """The sentence on a budget by which the engine could not have come as far as it did, or None."""
+    need = ((entry or {}).get("kv") or {}).get("need_bytes")
+    if finding["phase"] not in _WITH_CACHE or need is None or entry.get("available_kv") is None:
+        return None
+    most = entry["available_kv"] + (entry.get("available_kv_error") or 0)
+    if most >= need:
+        return None
+    return (
+        f"by the budget the KV cache would have {show_bytes(max(most, 0))} and need {show_bytes(need)}, yet the engine came further: "
+        "its settings aren't known well enough to size a change"
+    )
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _key(item):
@@ -273,7 +405,7 @@ def _order(step):
     """Singles before pairs, the cheapest first; hardware and what a person does last."""
     by_person = step.trial or any(row["target"] == "action" for row in step.rows)
     # Offloaded weights cross the bus in each step: only where nothing else but hardware helps.
-    last = any(row["name"] == "--cpu-offload-gb" for row in step.rows)
+    last = any(row["name"] == _OFFLOAD for row in step.rows)
     hardware = 2 if step.costs == "hardware" else int(last)
     changed = [row for row in step.rows if row["target"] in ("flag", "env")]
     return (by_person, hardware, len(changed) > 1, costs.rank(step.costs))

@@ -188,20 +188,21 @@ def _why_no_risk(steps, others, limits):
         return "nothing failed; to change what is a risk, give allow (vllm_oom_allow) with risks"
     for step in others:
         if not _may_be_written(step):
-            return f"{_in_words(step)} can't be written: {_obstacle(step)}"
+            return f"nothing failed, and against the risk {step[0]['cause']} nothing can be written: {_hindrance(step)}"
     return "nothing failed, and nothing that costs nothing is left to change"
 
 
 def _why_nothing(plan, triggers, tried):
     """The sentence on the first step that a limit would allow, else on the first that there is."""
+    cause = plan["causes"][0]
     untried = [step for step in triggers if not _was_tried(step, tried)]
+    if triggers and not untried:
+        return f"all that is planned against {cause} was tried without success"
     if not untried:
-        if triggers:
-            return f"all that is planned against {triggers[0][0]['cause']} was tried without success"
-        return next(iter(plan["notes"]), "nothing is known that would help")
+        about = [note for note in plan["notes"] if f" {cause}: " in note]
+        return next(iter(about), f"nothing is known that would help against {cause}")
     allowed = [step for step in untried if _needs_only_a_limit(step)]
-    step = (allowed or untried)[0]
-    return f"{_in_words(step)} against {step[0]['cause']}: {_obstacle(step)}"
+    return f"against {cause} nothing can be written: {_hindrance((allowed or untried)[0])}"
 
 
 def _needs_only_a_limit(step):
@@ -210,15 +211,11 @@ def _needs_only_a_limit(step):
     return bool(refused) and live and all(map(names_a_limit, refused))
 
 
-def _obstacle(step):
+def _hindrance(step):
+    """What a step would do, and what stands in its way."""
+    if any(item["state"] == "advised" for item in step):
+        return f"it is for a person to {_in_words(step)} ({step[0]['why']})"
     refused = list(dict.fromkeys(text for item in step for text in item["refused"]))
-    if refused:
-        return "; ".join(refused)
-    item = next(
-        (item for item in step if item["state"] == "advised" or item["delivery"]["how"] != "live"), step[0]
-    )
-    if item["state"] == "advised":
-        return f"only a person can do it: {item['why']}"
-    if item["delivery"]["how"] != "live":
-        return item["delivery"]["why"]
-    return "its changes are of several containers: make them one by one"
+    elsewhere = [item["delivery"]["why"] for item in step if item["delivery"]["how"] != "live"]
+    several = ["its changes are of several containers, which aren't written together"]
+    return f"to {_in_words(step)}, {'; '.join(refused or elsewhere[:1] or several)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ..engine.accelerators import devices
 from ..quantities import parse_quantity
 from ..sizing.fit import COSTS
 
@@ -65,6 +66,15 @@ _IN_WORDS = {
 }
 # A slice of a GPU is a resource of its own.
 SLICE = "nvidia.com/mig-"
+# Accelerator -> the resource of its device plugin, where there is one name for it.
+_PLUGINS = {
+    "cuda": "nvidia.com/gpu",
+    "rocm": "amd.com/gpu",
+    "tpu": "google.com/tpu",
+    "hpu": "habana.ai/gaudi",
+}
+# Resources with the model in their name, of which each is a device.
+_COUNTED = ("gpu.intel.com/", "huawei.com/Ascend")
 # Kinds that delete a pod before they make the next one.
 _NO_SURGE = ("StatefulSet", "DaemonSet", "ReplicaSet", "Pod")
 _ONE = "the only replica gives its GPUs back before the new one starts"
@@ -98,19 +108,25 @@ def in_words(costs):
 
 
 def gpu_resource(container):
-    """The extended resource that the container has its GPUs by, ``nvidia.com/gpu`` where it has none."""
-    limits = ((container or {}).get("resources") or {}).get("limits") or {}
-    return next((name for name in sorted(limits) if is_gpu(name)), "nvidia.com/gpu")
+    """The extended resource that the container has its GPUs by; where it has none, that of its accelerator's device plugin, or
+    None where it isn't known."""
+    found = next((name for name in sorted(_limits(container)) if is_gpu(name)), None)
+    accelerator = ((container or {}).get("engine") or {}).get("accelerator")
+    return found or _PLUGINS.get(accelerator or "cuda")
 
 
 def gpus_of(container):
     """GPUs (or slices of them) that the container asks for."""
-    limits = ((container or {}).get("resources") or {}).get("limits") or {}
-    return int(parse_quantity(limits.get(gpu_resource(container))) or 0)
+    return int(parse_quantity(_limits(container).get(gpu_resource(container))) or 0)
+
+
+def _limits(container):
+    return ((container or {}).get("resources") or {}).get("limits") or {}
 
 
 def is_gpu(resource):
-    return resource.endswith(".com/gpu") or resource.startswith((SLICE, "gpu.intel.com/"))
+    """Whether a quantity of the resource is a number of accelerators or of their slices."""
+    return devices({resource: "1"}, parts=True) is not None or resource.startswith(_COUNTED)
 
 
 def restarts(pods):

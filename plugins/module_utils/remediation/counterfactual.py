@@ -64,6 +64,15 @@ def of_host(entry, limit, before, cause):
     )
 
 
+def of_node(entry, before, asked):
+    """Of another memory request, where the node's memory ran out."""
+    reserved = "nothing" if before is None else show_bytes(before)
+    return (
+        f"{_attempt(entry)} had {reserved} of the node's memory reserved and needs {show_bytes(entry['host']['need_bytes'])} that can't "
+        f"be reclaimed; with this request it is placed only where {show_bytes(asked)} are left for it"
+    )
+
+
 def of_utilization(entry, missing, left, need):
     """Of a lower utilization for memory that was missing beside the budget."""
     return (

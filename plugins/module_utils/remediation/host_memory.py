@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from ..documents import change
 from ..quantities import quantity_bytes, show_bytes, to_gi
-from .counterfactual import of_host
+from .counterfactual import of_host, of_node
 from .steps import Step
 
 LIMIT, REQUEST = "resources.limits.memory", "resources.requests.memory"
 SHM = ("volumes.shm", "volumes.shm.sizeLimit")
+# The node's memory ran out, not the container's.
+_OF_NODE = ("node_oom", "node_pressure")
 _RESERVES = "the request reserves it on the node"
 _NO_BUDGET = "a size needs a budget, and none was given for this attempt"
 
@@ -53,6 +55,8 @@ def limit(entry, pod, container, finding):
         return "limit and request are as the budget has them"
     before = {"host_limit": now, "host_need": host["need_bytes"], "host_fits": host["fits"]}
     after = dict(before, host_limit=size, host_fits=True)
+    if finding["cause"] in _OF_NODE:
+        return Step(tuple(rows), "nothing", of_node(entry, requested, min(asked, size)), before, after)
     return Step(tuple(rows), "nothing", of_host(entry, size, now, finding["cause"]), before, after)
 
 

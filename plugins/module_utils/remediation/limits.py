@@ -166,20 +166,13 @@ def _length(value, limits):
 
 def _concurrency(value, limits, what):
     floor = limits["min_concurrency"]
-    shown = (
-        "an unknown number of"
-        if value is None
-        else f"{value:g}"
-        if isinstance(value, int)
-        else f"{value:.1f}"
-    )
-    if floor is None:
-        least = "" if value is None else f", {shown} or less"
-        return [f"it leaves {shown} {what}: give min_concurrency (vllm_oom_min_concurrency){least}"]
     if value is None:
         return [
-            f"how many {what} it leaves isn't known, and min_concurrency is {floor:g}: nothing shows that it would hold"
+            f"how many {what} it leaves isn't known, so no floor can be kept: make it by hand, or give what the budget lacks"
         ]
+    shown = f"{value:g}" if isinstance(value, int) else f"{value:.1f}"
+    if floor is None:
+        return [f"it leaves {shown} {what}: give min_concurrency (vllm_oom_min_concurrency), {shown} or less"]
     if value < floor:
         return [f"it leaves {shown} {what}, below min_concurrency (vllm_oom_min_concurrency) of {floor:g}"]
     return []

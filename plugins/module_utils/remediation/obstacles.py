@@ -7,7 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-from ..quantities import parse_quantity, quantity_bytes, show_bytes
+from ..quantities import GIB, parse_quantity, quantity_bytes, show_bytes
 from ..times import parse_time
 from .costs import SLICE, is_gpu
 
@@ -88,6 +88,8 @@ def of_operation(operation, pod, namespace, node, pods):
 
     namespace, node: of the evidence, empty where not read; pods: how many run with the changed template.
     """
+    if operation["name"] == "--cpu-offload-gb" and operation["action"] == "set":
+        return _over_host(operation, node)
     if operation["target"] != "k8s" or not operation["name"].startswith("resources."):
         return []
     _resources, bound, resource = operation["name"].split(".", 2)
@@ -96,6 +98,10 @@ def of_operation(operation, pod, namespace, node, pods):
         return found + (_demanded(resource, namespace) if bound == "limits" else [])
     if resource.startswith(SLICE):
         return [f"slices of a GPU ({resource}) don't work together: it takes a larger slice, or whole GPUs"]
+    if is_gpu(resource) and (node.get("gpu") or {}).get("unified") and _amount(operation["after"]) > 1:
+        return [
+            "a GPU that shares its memory with the host is the only one of its node: it takes another machine"
+        ]
     grown = _amount(operation["after"]) - _amount(operation["before"])
     if grown > 0:
         found += _over_node(operation, resource, node)
@@ -149,6 +155,16 @@ def _over_node(operation, resource, node):
         return []
     return [
         f"{operation['name']} of {operation['after']} is more than the node's allocatable {_shown(resource, allocatable)}"
+    ]
+
+
+def _over_host(operation, node):
+    """What moves to the host is each GPU's share: at least that much memory the node must have."""
+    memory = quantity_bytes((node.get("allocatable") or {}).get("memory"))
+    if memory is None or operation["after"] * GIB <= memory:
+        return []
+    return [
+        f"{operation['after']:g} GiB of weights are more than the node's allocatable memory, {show_bytes(memory)}"
     ]
 
 

@@ -155,6 +155,8 @@ class _Object:
             sorted(own),
         )
         self.seen: dict[tuple, dict] = {}
+        # Cause -> [(CHANGE, why it isn't planned)].
+        self.reasons: dict[str, list] = {}
 
     def planned(self):
         plan = self.plan
@@ -200,9 +202,9 @@ class _Object:
         for step in found.steps:
             self._step(step, finding, pod, container)
         for item, why in found.considered:
-            self._refuse("considered", item, why)
+            self._consider(item, why, finding)
         for item in finding["rejected"]:
-            self._refuse("rejected", item, item["why"])
+            self._list("rejected", item, item["why"])
         if finding["role"] == "trigger" and finding["cause"] in WITHIN:
             self._hardware(finding, pod, container, entry)
 
@@ -243,7 +245,7 @@ class _Object:
             if result.change is not None:
                 made.append(result.change)
             elif first:
-                self._refuse("considered", row, result.refused)
+                self._consider(row, result.refused, finding)
                 return
             first = False
         self._add(made, step, finding, pod, container)
@@ -285,11 +287,8 @@ class _Object:
         if other["by"] == mine:
             return any(_shown(item) == planned["change"] for planned in self.plan["changes"])
         if other["after"] != item["after"]:
-            self._refuse(
-                "considered",
-                item,
-                f"{' ('.join(other['by'])}) comes first, with {wording.value(other['after'])}",
-            )
+            why = f"{' ('.join(other['by'])}) comes first, with {wording.value(other['after'])}"
+            self._consider(item, why, finding)
             return True
         for planned in self.plan["changes"]:
             same = tuple(planned["change"][name] for name in ("container", "target", "name", "action")) == key
@@ -297,7 +296,11 @@ class _Object:
                 planned["also"].append(finding["cause"])
         return True
 
-    def _refuse(self, where, item, why):
+    def _consider(self, item, why, finding):
+        self._list("considered", item, why)
+        self.reasons.setdefault(finding["cause"], []).append((item, why))
+
+    def _list(self, where, item, why):
         listed = {"change": _plain(item), "why": why}
         if listed not in self.plan[where]:
             self.plan[where].append(listed)
@@ -378,15 +381,21 @@ class _Object:
             plan["notes"].append(f"the partition {partition} keeps pods below that ordinal as they are")
         for cause in plan["causes"]:
             if not any(cause in (item["cause"], *item["also"]) for item in plan["changes"]):
-                plan["notes"].append(f"nothing is planned against {cause}: {_why_nothing(plan)}")
+                plan["notes"].append(
+                    f"nothing is planned against {cause}: {_why_nothing(self.reasons.get(cause))}"
+                )
 
 
-def _why_nothing(plan):
-    return (
-        "its mechanism allows no change of the settings"
-        if not plan["considered"]
-        else "see what was considered"
-    )
+def _why_nothing(reasons):
+    """reasons: ``[(CHANGE, why)]`` of what was considered, or None."""
+    if not reasons:
+        return "its mechanism allows no change of the settings"
+    items: dict[str, list] = {}
+    for item, why in reasons:
+        items.setdefault(why, []).append(f"{item['direction']} {item['name']}")
+    why, named = next(iter(items.items()))
+    # The reason of one is often that of all.
+    return why if len(items) == 1 else f"{named[0]}: {why}"
 
 
 def _more_gpus(rows, container):

@@ -7,6 +7,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from ..documents import ACTIONS
+
 
 def value(given):
     """A value of a change: ``failureThreshold: 60, periodSeconds: 10``, ``on`` for a switch."""
@@ -15,10 +17,18 @@ def value(given):
     return "on" if given is True else given
 
 
+def _asked(change):
+    """Of what only a person does, as it is recommended."""
+    text = f"{change['direction']} {change['name']}"
+    return text if change["value"] is None else f"{text} to {value(change['value'])}"
+
+
 def in_words(change):
     """``set --max-model-len to 18224 (now 40960)``; change: a CHANGE with action, before and after."""
+    if change["target"] == "action":
+        return ACTIONS[change["name"]]
     if change["action"] is None:
-        return change["name"].replace("_", " ")
+        return _asked(change)
     if change["action"] == "remove":
         text = f"remove {change['name']}"
     elif change["after"] is True:

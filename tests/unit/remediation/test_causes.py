@@ -12,6 +12,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.advice 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.facts import Facts
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.judge import Judged
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.resolve import verdict
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 
 LENGTH, UTILIZATION, TOKENS = "--max-model-len", "--gpu-memory-utilization", "--max-num-batched-tokens"
 RANKS, GPUS = "--tensor-parallel-size", "resources.limits.nvidia.com/gpu"
@@ -53,10 +54,10 @@ PLANNED = {
     "gpu_fragmentation": {ALLOCATOR, TOKENS, UTILIZATION, LENGTH} | HARDWARE,
     "cuda_library_alloc": {TOKENS, UTILIZATION, LENGTH} | HARDWARE,
     # The peak doesn't depend on the utilization.
-    "profile_run_oom": {TOKENS, EAGER} | HARDWARE,
+    "profile_run_oom": {TOKENS} | HARDWARE,
     "allocator_conf_side_effect": {ALLOCATOR},
     "sleep_wakeup_oom": {UTILIZATION},
-    "mig_oom_masked": {ALLOCATOR, UTILIZATION, LENGTH},
+    "mig_oom_masked": {UTILIZATION, LENGTH},
     "mig_vgpu_config": set(),
     "unified_memory_accounting": {UTILIZATION},
     "accelerator_hbm_oom": {TOKENS, UTILIZATION} | HARDWARE,
@@ -140,6 +141,12 @@ def advised(cause, seen):
     return finding(cause, *advice.recommend, rejected=advice.rejected, phase=given.phase)
 
 
+def sized(asked):
+    """The budget of a start that fails for want of a KV cache, or of one that came further, as the finding has it."""
+    started = asked["phase"] in ("graph_capture", "warmup", "serving", "shutdown")
+    return budget(entry(*MENU, **({"available_kv": 20 * GIB, "fits": True} if started else {})))
+
+
 def names(found, *states):
     return {item["change"]["name"] for item in found["changes"] if item["state"] in (states or ("planned",))}
 
@@ -151,7 +158,8 @@ def test_the_tables_hold_every_cause():
 @pytest.mark.parametrize("cause", sorted(PLANNED))
 def test_what_is_planned_for_a_cause_is_what_its_mechanism_allows(cause):
     seen = sick()
-    found = planned(diagnosis(advised(cause, seen)), evidence(seen), budget(entry(*MENU)), **EVERYTHING)
+    asked = advised(cause, seen)
+    found = planned(diagnosis(asked), evidence(seen), sized(asked), **EVERYTHING)
     assert names(found) == PLANNED[cause]
     assert names(found, "refused") == set()
 

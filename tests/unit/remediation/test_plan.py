@@ -394,7 +394,7 @@ def test_a_guaranteed_pod_stays_so_with_more_memory():
 def test_recreate_is_for_one_replica_only(kind, replicas, after):
     recommended = change("k8s", "strategy", "set", "Recreate", "the previous pod holds the GPU", "rule")
     seen = pod(workload=workload(kind, replicas={"desired": replicas, "ready": 0, "updated": replicas}))
-    found = planned(diagnosis(finding("gpu_held_by_other", recommended)), evidence(seen))
+    found = planned(diagnosis(finding("unschedulable", recommended)), evidence(seen))
     assert steps(found) == [("planned", {"strategy": after})]
 
 
