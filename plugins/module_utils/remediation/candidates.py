@@ -58,6 +58,8 @@ _TRIED_FLAGS = frozenset(
         # The profile run captures no graphs.
         ("profile_run_oom", "--enforce-eager"),
         ("gpu_held_by_other", "strategy"),
+        # The model then goes to the node's disk, which may not hold it.
+        ("not_memory_auth", "HF_HOME"),
     )
 )
 # Phases that an engine reaches only with a KV cache.
@@ -133,14 +135,20 @@ class _Candidates:
         whole = self.cause in WITHIN or self.cause in BESIDE
         wrong = {_key(item) for item in self.finding["rejected"]}
         wanted = {_key(item) for item in self.finding["recommend"]}
+        # What the log itself gives for a shortage beside the budget is better than what the budget models.
+        logged = (
+            {_key(item) for item in self.finding["recommend"] if item["proof"] == "log"}
+            if self.cause in BESIDE
+            else set()
+        )
         steps: list = []
         taken: set = set()
         for row in rows:
-            if _key(row) in taken or not (whole or _key(row) in wanted):
+            if _key(row) in taken | logged or not (whole or _key(row) in wanted):
                 continue
             if not row["helps"] or not self._for_cause(row, wrong):
                 if _key(row) not in wrong:
-                    self.considered.append((row, row["why"]))
+                    self.considered.append((row, self._too_little(row) or row["why"]))
                 continue
             if self._spans([row]) or self._is_too_slow(row):
                 continue
@@ -194,7 +202,7 @@ class _Candidates:
             and eager is not row
             and margin is not None
             and row["after"]["outside"] >= margin
-            and self._lacking(eager) <= 0
+            and eager["after"]["outside"] >= 0
         ):
             return [eager]
         why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"
@@ -224,8 +232,21 @@ class _Candidates:
             return False
         if self.cause == "gpu_free_below_util":
             return (self.sized["capacity"] or {}).get("free_check") is False
+        gained = self._gained(row)
+        return gained is not None and gained > 0 and self._too_little(row) is None
+
+    def _gained(self, row):
+        """Bytes that a row leaves beside the budget more than there are, or None."""
         margin, after = (self.sized.get("outside") or {}).get("margin"), row["after"].get("outside")
-        return margin is not None and after is not None and after > margin
+        return None if margin is None or after is None else after - margin
+
+    def _too_little(self, row):
+        """The sentence on a row that makes less room beside the budget than this attempt lacked, or None."""
+        tried, free = self.numbers.get("tried"), self.numbers.get("free")
+        gained = self._gained(row) if self.cause in BESIDE and row["helps"] else None
+        if None in (tried, free, gained) or gained <= 0 or gained >= tried - free:
+            return None
+        return f"it leaves {show_bytes(gained)} more beside the budget, and {show_bytes(tried - free)} were missing"
 
     def _spans(self, rows):
         """Whether ranks of an engine of several pods would change: its size is one of the group, not of a pod."""

@@ -16,6 +16,8 @@ from .limits import names_a_limit
 from .wording import in_words
 
 _NAMES = ("target", "name", "container")
+# Host memory ran short for a reason that no table of limits knows: a limit by the table could end the engine earlier.
+_HOST_USE = ("ray_memory_monitor", "host_oom_growth", "sigkill_unattributed")
 
 
 def choose(plan, triggered, limits, tried=()):
@@ -87,6 +89,8 @@ def _chosen(step, beside):
 def _beside(step, others, tried):
     """The steps against risks that go with a step: those of its container that touch nothing which another one touches."""
     taken = {_place(item["change"]) for item in step}
+    if step[0]["cause"] in _HOST_USE:
+        taken.add(("k8s", "resources.memory"))
     container = step[0]["change"]["container"]
     found = []
     for other in others:
@@ -187,7 +191,7 @@ def _why_no_risk(steps, others, limits):
     if "risks" not in limits["allow"]:
         return "nothing failed; to change what is a risk, give allow (vllm_oom_allow) with risks"
     for step in others:
-        if not _may_be_written(step):
+        if not _may_be_written(step) and not _is_advised(step):
             return f"nothing failed, and against the risk {step[0]['cause']} nothing can be written: {_hindrance(step)}"
     return "nothing failed, and nothing that costs nothing is left to change"
 
@@ -202,20 +206,29 @@ def _why_nothing(plan, triggers, tried):
         about = [note for note in plan["notes"] if f" {cause}: " in note]
         return next(iter(about), f"nothing is known that would help against {cause}")
     allowed = [step for step in untried if _needs_only_a_limit(step)]
-    return f"against {cause} nothing can be written: {_hindrance((allowed or untried)[0])}"
+    if allowed:
+        return f"against {cause} it takes to {_in_words(allowed[0])}, which isn't allowed yet: {_hindrance(allowed[0])}"
+    written = [step for step in untried if not _is_advised(step)]
+    if written:
+        return f"against {cause} it takes to {_in_words(written[0])}, which can't be written: {_hindrance(written[0])}"
+    # An experiment says less than what a person must do.
+    asked = next((step for step in untried if step[0]["change"]["target"] == "action"), untried[0])
+    return f"against {cause} nothing can be written: it is for a person to {_in_words(asked)} ({asked[0]['why']})"
+
+
+def _is_advised(step):
+    return any(item["state"] == "advised" for item in step)
 
 
 def _needs_only_a_limit(step):
     refused = [text for item in step for text in item["refused"]]
-    live = all(item["delivery"]["how"] == "live" and item["state"] != "advised" for item in step)
-    return bool(refused) and live and all(map(names_a_limit, refused))
+    live = all(item["delivery"]["how"] == "live" for item in step)
+    return bool(refused) and live and not _is_advised(step) and all(map(names_a_limit, refused))
 
 
 def _hindrance(step):
-    """What a step would do, and what stands in its way."""
-    if any(item["state"] == "advised" for item in step):
-        return f"it is for a person to {_in_words(step)} ({step[0]['why']})"
+    """What stands in a step's way."""
     refused = list(dict.fromkeys(text for item in step for text in item["refused"]))
     elsewhere = [item["delivery"]["why"] for item in step if item["delivery"]["how"] != "live"]
     several = ["its changes are of several containers, which aren't written together"]
-    return f"to {_in_words(step)}, {'; '.join(refused or elsewhere[:1] or several)}"
+    return "; ".join(refused or elsewhere[:1] or several)

@@ -13,7 +13,7 @@ from ..engine.accelerators import devices
 from ..quantities import parse_quantity
 from ..sizing.fit import COSTS
 
-# Flag or field -> what a change of it takes where no budget says it; the rest takes nothing.
+# Flag, variable or field -> what a change of it takes where no budget says it; the rest takes nothing.
 _TAKEN = {
     "--max-num-batched-tokens": "speed",
     "--enforce-eager": "speed",
@@ -21,6 +21,7 @@ _TAKEN = {
     "--cuda-graph-sizes": "speed",
     "--max-seq-len-to-capture": "speed",
     "--cpu-offload-gb": "speed",
+    "VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY": "speed",
     "--no-enable-prefix-caching": "speed",
     "--speculative-config": "speed",
     "--max-num-seqs": "concurrency",

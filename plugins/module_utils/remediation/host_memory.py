@@ -45,6 +45,9 @@ def limit(entry, pod, container, finding):
     size = max(host["limit_bytes"], now or 0)
     # Equal request and limit make a pod Guaranteed, which it must stay.
     asked = size if pod.get("qos") == "Guaranteed" else max(host["request_bytes"], requested or 0)
+    if finding["cause"] in _OF_NODE:
+        # What isn't reserved is the next to be missing.
+        asked = max(asked, host["need_bytes"])
     rows = []
     if size != now:
         direction = "set" if now is None else "increase"

@@ -27,7 +27,7 @@ PERMISSIONS = {
     "restart_of_serving": "replicas that serve now are started anew",
     "risks": "what didn't cause the failure is changed too, as far as it costs nothing",
 }
-# Flag -> the permission that a change of it needs.
+# Flag or variable -> the permission that a change of it needs.
 _NEEDED = {
     "--enforce-eager": "eager",
     "--cudagraph-capture-sizes": "eager",
@@ -36,6 +36,7 @@ _NEEDED = {
     "--quantization": "quantization",
     "--kv-cache-dtype": "kv_cache_dtype",
     "--cpu-offload-gb": "cpu_offload",
+    "VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY": "cpu_offload",
     "--no-enable-prefix-caching": "prefix_caching",
     "--speculative-config": "speculative_decoding",
     "--language-model-only": "modalities",
