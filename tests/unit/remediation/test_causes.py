@@ -173,13 +173,16 @@ def test_what_is_planned_for_a_risk_is_what_its_check_recommends(cause):
     assert names(found) == expected
 
 
-@pytest.mark.parametrize("cause", sorted(PLANNED))
-def test_a_cause_without_a_plan_says_why(cause):
+@pytest.mark.parametrize("with_budget", [True, False])
+@pytest.mark.parametrize("cause", sorted(documents.CAUSES))
+def test_each_cause_has_steps_or_a_note_why_nothing_is_planned(cause, with_budget):
     seen = sick()
-    found = planned(diagnosis(advised(cause, seen)), evidence(seen), budget(entry()), **EVERYTHING)
-    told = found["changes"] or found["considered"] or found["notes"]
-    assert told, cause
+    asked = advised(cause, seen) if cause in PLANNED else finding(cause, role="risk", attempt=None)
+    found = planned(diagnosis(asked), evidence(seen), budget(entry()) if with_budget else None, **EVERYTHING)
+    notes = [note for note in found["notes"] if note.startswith(f"nothing is planned against {cause}: ")]
+    assert bool(notes) is not bool(found["changes"])
     assert all(item["why"] for item in found["considered"] + found["rejected"])
+    assert found["apply"]["why"]
 
 
 @pytest.mark.parametrize("cause", ["kv_no_blocks", "kv_max_len"])

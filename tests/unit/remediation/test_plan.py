@@ -29,6 +29,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.plan import plan
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.workload_kinds import LAYOUTS
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import budgets_of
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -324,6 +325,161 @@ def test_a_revision_that_nobody_saw_running_is_advised_only():
     assert steps(found, "planned") == []
 
 
+# What the log, the attempt and the pod say against the budget.
+
+
+def test_the_logs_own_length_counts_where_it_is_the_shorter():
+    logged = change("flag", LENGTH, "decrease", 12288, "that many tokens fit the KV cache as it is", "log")
+    sized = budget(entry(row(LENGTH, "decrease", 16384, "context")))
+    found = planned(diagnosis(finding("kv_max_len", logged)), None, sized, **EVERYTHING)
+    assert steps(found) == [("planned", {LENGTH: 12288})]
+    assert found["changes"][0]["proof"] == "that many tokens fit the KV cache as it is (by log)"
+
+
+def test_what_the_warm_up_was_made_with_counts_before_the_model():
+    logged = change("flag", "--max-num-seqs", "decrease", 256, "the warm-up is made with that many", "log")
+    menu = (row("--max-num-seqs", "decrease", 904, "concurrency"),)
+    sized = budget(entry(*menu, available_kv=20 * GIB, fits=True))
+    asked = diagnosis(finding("sampler_warmup_oom", logged, phase="warmup"))
+    assert steps(planned(asked, None, sized, **EVERYTHING)) == [("planned", {"--max-num-seqs": 256})]
+
+
+@pytest.mark.parametrize(("outside", "planned_"), [(0.4, []), (0.6, [("planned", {TOKENS: 2048})])])
+def test_room_beside_the_budget_must_be_as_much_as_was_missing(outside, planned_):
+    sized = entry(row(TOKENS, "decrease", 2048, "speed", outside=outside), available_kv=20 * GIB, fits=True)
+    asked = finding("cudagraph_capture_oom", phase="graph_capture", evidence=[oom(1.5, 0.5)])
+    found = planned(diagnosis(asked), None, budget(sized), **EVERYTHING)
+    assert steps(found) == planned_
+    if not planned_:
+        assert "more beside the budget, and 1.00 GiB were missing" in found["considered"][0]["why"]
+
+
+@pytest.mark.parametrize("phase", ["graph_capture", "warmup", "serving"])
+def test_a_budget_that_denies_what_the_attempt_did_is_not_used(phase):
+    menu = (row(TOKENS, "decrease", 2048, "speed"), row("--quantization", "set", "fp8", "precision"))
+    asked = finding(
+        "serving_gpu_oom", change("flag", UTILIZATION, "decrease", 0.85, "room", "rule"), phase=phase
+    )
+    found = planned(diagnosis(asked), None, budget(entry(*menu)), **EVERYTHING)
+    assert steps(found) == []
+    assert found["considered"][0]["why"].startswith(
+        "by the budget the KV cache would have 4.25 GiB and need 10.00 GiB, yet the engine came further"
+    )
+
+
+def test_a_larger_kv_cache_that_leaves_graphs_no_room_goes_without_graphs():
+    menu = (
+        row(LENGTH, "decrease", 16384, "context", outside=-0.5),
+        row("--enforce-eager", "add", None, "speed", helps=False, outside=0.1),
+    )
+    found = planned(diagnosis(finding()), None, budget(entry(*menu)), **EVERYTHING)
+    assert steps(found) == [("planned", {LENGTH: 16384, "--enforce-eager": True})]
+    assert found["changes"][0]["costs"] == "context"
+    assert found["changes"][0]["proof"].endswith(
+        "without CUDA graphs nothing more is needed beside the budget"
+    )
+    assert planned(diagnosis(finding()), None, budget(entry(*menu)), min_model_len=1)["apply"]["step"] is None
+
+
+def test_most_of_the_weights_do_not_go_to_the_host():
+    weights = {"name": "weights", "bytes": 40 * GIB, "proof": "modelled", "error_bytes": 0}
+    for size, expected in ((21, []), (20, [("planned", {"--cpu-offload-gb": 20})])):
+        sized = budget(entry(row("--cpu-offload-gb", "set", size, "speed"), segments=[weights]))
+        assert steps(planned(diagnosis(finding()), None, sized, **EVERYTHING)) == expected
+
+
+def test_weights_that_the_node_cannot_hold_are_not_moved_to_it():
+    seen = evidence(node={"allocatable": {"memory": "16Gi"}})
+    sized = budget(entry(row("--cpu-offload-gb", "set", 20, "speed")))
+    (item,) = planned(diagnosis(finding()), seen, sized, **EVERYTHING)["changes"]
+    assert item["refused"] == ["20 GiB of weights are more than the node's allocatable memory, 16.00 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "resource"),
+    [("cuda", "nvidia.com/gpu"), ("rocm", "amd.com/gpu"), ("tpu", "google.com/tpu"), ("xpu", None)],
+)
+def test_more_ranks_ask_for_the_accelerators_own_resource(accelerator, resource):
+    seen = pod(gpus=0)
+    seen["containers"][0]["engine"]["accelerator"] = accelerator
+    sized = budget(entry(row("--tensor-parallel-size", "increase", 2, "hardware")))
+    found = planned(diagnosis(finding()), evidence(seen), sized, **EVERYTHING)
+    name = f"resources.limits.{resource}"
+    assert steps(found) == ([("planned", {"--tensor-parallel-size": 2, name: "2"})] if resource else [])
+    if resource is None:
+        assert "isn't known by which resource" in found["considered"][0]["why"]
+
+
+def test_a_gpu_that_shares_the_hosts_memory_has_no_second_one():
+    seen = evidence(node={"gpu": {"unified": True}})
+    sized = budget(entry(row("--tensor-parallel-size", "increase", 2, "hardware")))
+    found = planned(diagnosis(finding()), seen, sized, **EVERYTHING)
+    assert "takes another machine" in found["changes"][0]["refused"][0]
+
+
+def test_what_is_left_unknown_is_not_asked_for_by_a_limit():
+    unknown = row(UTILIZATION, "decrease", 0.85, "concurrency", max_concurrency=None)
+    sized = budget(entry(unknown, available_kv=20 * GIB, fits=True))
+    asked = diagnosis(finding("cudagraph_capture_oom", phase="graph_capture"))
+    for limits in ({}, {"min_concurrency": 1}):
+        (item,) = planned(asked, None, sized, **limits)["changes"]
+        assert item["refused"] == [
+            "how many requests of full length at once it leaves isn't known, so no floor can be kept: make it by hand, or give what "
+            "the budget lacks"
+        ]
+
+
+def test_ray_without_a_limit_gets_none():
+    recommended = change("k8s", LIMIT, "set", None, "it counts against the limit", "rule")
+    asked = diagnosis(finding("ray_memory_monitor", recommended, phase="serving"))
+    assert steps(planned(asked, evidence(pod()), budget(entry()), **EVERYTHING)) == []
+    limited = evidence(pod(limits={"memory": "40Gi"}, requests={"memory": "40Gi"}))
+    assert steps(planned(asked, limited, budget(entry()), **EVERYTHING)) == [
+        ("planned", {LIMIT: "64Gi", "resources.requests.memory": "48Gi"})
+    ]
+
+
+def test_an_engine_of_several_pods_needs_ray():
+    backend = change("flag", "--distributed-executor-backend", "set", "mp", "one node", "rule")
+    asked = diagnosis(finding("ray_memory_monitor", backend, phase="serving"))
+    assert steps(planned(asked)) == [("planned", {"--distributed-executor-backend": "mp"})]
+    spread = planned(asked, evidence(pod(group="RayCluster/vllm")))
+    assert spread["changes"] == []
+    assert "which Ray brings together" in spread["considered"][0]["why"]
+
+
+def test_where_the_nodes_memory_ran_out_what_the_engine_needs_is_reserved():
+    recommended = change("k8s", LIMIT, "set", "64Gi", "none is set", "rule")
+    sized = budget(entry(host={"need_bytes": 50 * GIB}))
+    (_limit, request) = planned(diagnosis(finding("node_oom", recommended)), None, sized, **EVERYTHING)[
+        "changes"
+    ]
+    assert request["change"]["after"] == "50Gi"
+    assert request["proof"] == (
+        "the first attempt had nothing of the node's memory reserved and needs 50.00 GiB that can't be reclaimed; with this request it "
+        "is placed only where 50.00 GiB are left for it"
+    )
+
+
+def test_several_slices_are_all_shown_to_the_engine():
+    shown = change("env", "CUDA_VISIBLE_DEVICES", "set", "0", "numbers, not identifiers", "log")
+    asked = diagnosis(finding("not_memory_config", shown))
+    for gpus, expected in ((1, "0"), (4, "0,1,2,3")):
+        assert steps(planned(asked, evidence(pod(gpus=gpus)))) == [
+            ("planned", {"CUDA_VISIBLE_DEVICES": expected})
+        ]
+
+
+def test_weights_behind_a_url_keep_their_loader():
+    loader = change("flag", "--load-format", "set", "safetensors", "they are mapped", "rule")
+    asked = diagnosis(finding("host_oom_load", loader, phase="load"))
+    seen = evidence(pod(settings={"model": "s3://bucket/model", "load_format": "runai_streamer"}))
+    assert steps(planned(asked, seen)) == []
+    assert steps(planned(asked, evidence(pod(settings={"load_format": "runai_streamer"})))) == [
+        ("planned", {"--load-format": "safetensors"})
+    ]
+
+
 # What it takes.
 
 
@@ -399,8 +555,18 @@ def test_recreate_is_for_one_replica_only(kind, replicas, after):
 
 
 def test_how_another_kind_rolls_out_is_not_known():
-    item = throttled(pod(limits={"cpu": "4"}, workload=workload("InferenceService")))
-    assert (item["extra_gpus"], item["delivery"]["how"]) == (None, "patch")
+    item = throttled(pod(limits={"cpu": "4"}, workload=workload("Rollout", "argoproj.io/v1alpha1")))
+    assert item["extra_gpus"] is None
+    assert item["risks"][-1].startswith("a new pod may wait for GPUs that an old one holds")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "extra"),
+    [(None, 0), ({"max_surge": 0}, 0), ({"max_surge": "0%"}, 0), ({"max_surge": 1}, None)],
+)
+def test_a_leader_worker_set_that_does_not_surge_needs_no_spare_gpu(strategy, extra):
+    owner = workload("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", strategy=strategy)
+    assert throttled(pod(limits={"cpu": "4"}, workload=owner))["extra_gpus"] == extra
 
 
 # What stands against it.
@@ -460,6 +626,61 @@ def test_a_pod_of_an_older_revision_waits_for_the_rollout():
     assert "newest revision 7" in item["refused"][0]
 
 
+def two_revisions(current):
+    revisions = [{"revision": number, "current": number == current, "diff": []} for number in ("6", "7")]
+    return workload("Deployment", revisions=revisions, replicas={"desired": 2, "ready": 0, "updated": 1})
+
+
+def test_a_pod_of_the_newest_revision_is_planned_against_also_while_older_ones_are_left():
+    """A rollout that fails never ends by itself: waiting for it would be waiting for ever."""
+    old = pod("vllm-0", limits={"cpu": "4"}, workload=two_revisions("6"))
+    new = pod("vllm-1", limits={"cpu": "4"}, workload=two_revisions("7"))
+    asked = diagnosis(
+        finding("pids_limit", change("env", "OMP_NUM_THREADS", "set", "1", "threads", "rule")),
+        others=[("vllm-1", [finding("cpu_throttling", NO_CPU)])],
+    )
+    found = planned(asked, evidence(old, new))
+    assert (found["blocked"], steps(found)) == ([], [("planned", {CPU: None})])
+    assert found["notes"][0].startswith("llm/vllm-0: of an older revision")
+    only_old = planned(diagnosis(finding("cpu_throttling", NO_CPU)), evidence(old, new))
+    assert "newest revision 7" in only_old["apply"]["why"]
+
+
+def changed_by_us(**own):
+    known = {"run": "a1", "at": "2026-11-30T06:58:00Z", "until": "2026-11-30T07:01:00Z", "host": "runner-7"}
+    known.update({"verdict": None, "causes": [], "records": 1, "problems": []}, **own)
+    return pod(limits={"cpu": "4"}, workload=workload(own_change=known))
+
+
+def test_an_object_that_another_run_watches_is_not_changed():
+    seen = evidence(changed_by_us())
+    found = planned(diagnosis(finding("cpu_throttling", NO_CPU)), seen)
+    assert found["blocked"] == [
+        "another run (a1 on runner-7) changed StatefulSet/vllm at 2026-11-30T06:58:00Z and watches it until "
+        "2026-11-30T07:01:00Z: wait for it"
+    ]
+    assert found["apply"]["why"] == found["blocked"][0]
+    mine = plan(diagnosis(finding("cpu_throttling", NO_CPU)), seen, run="a1")["plans"][0]
+    assert (mine["blocked"], mine["apply"]["step"]) == ([], 1)
+
+
+@pytest.mark.parametrize("until", [None, "2026-11-30T07:00:00Z", "2026-11-30T08:30:00+02:00"])
+def test_a_run_that_has_ended_is_no_obstacle(until):
+    """The time that counts is that of the evidence."""
+    found = planned(diagnosis(finding("cpu_throttling", NO_CPU)), evidence(changed_by_us(until=until)))
+    assert found["blocked"] == []
+    left = [note for note in found["notes"] if "ended before it said what came of it" in note]
+    assert bool(left) is (until is not None)
+
+
+def test_an_annotation_that_cannot_be_read_is_an_obstacle():
+    problem = "its annotation x isn't as this collection writes it"
+    found = planned(
+        diagnosis(finding("cpu_throttling", NO_CPU)), evidence(changed_by_us(until=None, problems=[problem]))
+    )
+    assert found["blocked"] == [f"StatefulSet/vllm: {problem}"]
+
+
 def test_a_start_that_fails_where_the_same_template_serves_is_not_the_templates_fault():
     judged = {"pods": ["llm/vllm-0"], "serving": ["llm/vllm-1"], "template_suspect": False}
     asked = diagnosis(finding("cudagraph_capture_oom", EAGER), workloads=[judged])
@@ -494,7 +715,8 @@ def managed(reverts, proof="proof"):
         (managed("unknown"), "patch"),
         (managed("on_upgrade"), "live"),
         (managed("never"), "live"),
-        (pod(limits={"cpu": "4"}, workload=workload("LeaderWorkerSet")), "patch"),
+        (pod(limits={"cpu": "4"}, workload=workload("Rollout", "argoproj.io/v1alpha1")), "patch"),
+        (pod(limits={"cpu": "4"}, workload=workload("ReplicaSet")), "patch"),
         (pod(limits={"cpu": "4"}, workload=workload("Job", "batch/v1")), "by_hand"),
         (pod(limits={"cpu": "4"}, workload=documents.workload("Node", "gpu-0")), "by_hand"),
     ],
@@ -504,6 +726,78 @@ def test_an_object_that_is_reverted_gets_a_patch(seen, how):
     assert item["delivery"]["how"] == how
     assert item["delivery"]["why"]
     assert item["delivery"]["command"]
+
+
+# Kind -> (where it keeps the engine's container, a field that it has no place for).
+LIVE = {
+    ("apps/v1", "Deployment"): ("spec.template.spec.containers[vllm]", None),
+    ("apps/v1", "StatefulSet"): ("spec.template.spec.containers[vllm]", None),
+    ("apps/v1", "DaemonSet"): ("spec.template.spec.containers[vllm]", None),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): (
+        "spec.leaderWorkerTemplate.workerTemplate.spec.containers[vllm]",
+        None,
+    ),
+    ("serving.kserve.io/v1beta1", "InferenceService"): (
+        "spec.predictor.model",
+        ("resources.limits.cpu", "remove", "KServe merges resources"),
+    ),
+    ("serving.kserve.io/v1alpha2", "LLMInferenceService"): ("spec.template.containers[vllm]", None),
+    ("production-stack.vllm.ai/v1alpha1", "VLLMRuntime"): (
+        "spec",
+        ("resources.limits.cpu", "remove", "request and limit at once"),
+    ),
+    ("apps.nvidia.com/v1alpha1", "NIMService"): (
+        "spec",
+        ("startupProbe", "increase", "makes the probes itself"),
+    ),
+}
+
+
+def delivered_to(api_version, kind, path, changed):
+    owner = workload(kind, api_version)
+    owner["edit"]["path"] = path
+    seen = pod(
+        limits={"cpu": "4"},
+        env={"MAX_JOBS": "8"},
+        probes={
+            "startup": {"failure_threshold": 30, "period_seconds": 10},
+            "liveness": None,
+            "readiness": None,
+        },
+        workload=owner,
+    )
+    (item,) = planned(diagnosis(finding("host_oom_compile", changed)), evidence(seen))["changes"]
+    return item["delivery"]
+
+
+@pytest.mark.parametrize("kind", sorted(LIVE))
+def test_kinds_whose_rule_was_read_are_written_live(kind):
+    path, lacking = LIVE[kind]
+    jobs = change("env", "MAX_JOBS", "set", "2", "it bounds the compilers", "rule")
+    assert delivered_to(*kind, path, jobs)["how"] == "live"
+    assert delivered_to(*kind, None, jobs)["how"] == "patch"
+    if lacking:
+        name, direction, why = lacking
+        probe = "failureThreshold: 60, periodSeconds: 10" if name == "startupProbe" else None
+        found = delivered_to(*kind, path, change("k8s", name, direction, probe, "a check", "rule"))
+        assert found["how"] == "by_hand"
+        assert why in found["why"]
+
+
+def test_the_table_of_kinds_says_which_are_live():
+    live = {kind for kind, layout in LAYOUTS.items() if layout.live}
+    assert live == {(api_version.rpartition("/")[0], kind) for api_version, kind in LIVE}
+    assert not [kind for kind, layout in LAYOUTS.items() if layout.live and layout.not_live]
+
+
+def test_a_container_that_the_object_does_not_hold_is_left_to_a_person():
+    seen = pod(limits={"cpu": "4"})
+    init = dict(seen["containers"][0], name="fetch", role="init", engine=None)
+    seen["containers"].append(init)
+    asked = finding("cpu_throttling", NO_CPU, container="fetch")
+    (item,) = planned(diagnosis(asked), evidence(seen))["changes"]
+    assert item["delivery"]["how"] == "by_hand"
+    assert "has no container fetch of its own" in item["delivery"]["why"]
 
 
 def test_what_the_next_release_overwrites_is_a_risk():
