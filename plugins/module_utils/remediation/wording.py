@@ -13,7 +13,9 @@ from ..documents import ACTIONS
 def value(given):
     """A value of a change: ``failureThreshold: 60, periodSeconds: 10``, ``on`` for a switch."""
     if isinstance(given, dict):
-        return ", ".join(f"{name}: {item}" for name, item in given.items())
+        return ", ".join(f"{name}: {value(item)}" for name, item in given.items())
+    if isinstance(given, float):
+        return f"{given:g}"
     return "on" if given is True else given
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from support import kube_objects as kube
 
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import PENDING_ANNOTATION
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import workloads
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.groups import group_of
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.redact import Redactor
@@ -317,6 +318,89 @@ def test_kaito_keeps_the_settings_of_a_preset_in_a_config_map(inference, edit):
 def test_every_path_with_a_part_has_somebody_who_tells_it():
     told = {key for key in KINDS if key in workloads._PARTS or key[0] in workloads._ROLE_LABELS}
     assert {key for key, kind in KINDS.items() if kind.path and "{r}" in kind.path} <= told
+
+
+def test_the_object_to_edit_is_told_as_it_was_read():
+    deployment = thing("apps/v1", "Deployment", "vllm", generation=7)
+    replica_set = thing("apps/v1", "ReplicaSet", "vllm-5d", ref(deployment), generation=1)
+    raw = kube.pod(owner=ref(replica_set))
+    found = workload_evidence(raw, Objects(deployment, replica_set).lookup)["edit"]
+    assert (found["uid"], found["generation"]) == ("uid-vllm", 7)
+    unread = workload_evidence(raw, Objects(replica_set).lookup)["edit"]
+    assert (unread["uid"], unread["generation"]) == (None, None)
+
+
+def test_a_bare_pod_is_the_object_itself():
+    raw = kube.pod()
+    raw["metadata"]["generation"] = 2
+    found = workload_evidence(raw, Objects().lookup)["edit"]
+    assert (found["uid"], found["generation"]) == (raw["metadata"]["uid"], 2)
+
+
+def test_the_object_that_a_rollout_refers_to_is_told_as_it_was_read():
+    template = thing("apps/v1", "Deployment", "template", generation=3)
+    rollout = thing(
+        "argoproj.io/v1alpha1",
+        "Rollout",
+        "vllm",
+        spec={"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "template"}},
+    )
+    found = workload_evidence(kube.pod(owner=ref(rollout)), Objects(rollout, template).lookup)["edit"]
+    assert (found["name"], found["uid"], found["generation"]) == ("template", "uid-template", 3)
+
+
+def test_a_config_map_is_not_asked_for():
+    asked = []
+    workspace = thing("kaito.sh/v1beta1", "Workspace", "phi")
+    workspace["inference"] = {"preset": {"name": "phi-4"}, "config": "tuned"}
+
+    def lookup(*about):
+        asked.append(about[1])
+        return workspace if about[1] == "Workspace" else None
+
+    found = workload_evidence(kube.pod(owner=ref(workspace)), lookup)["edit"]
+    assert (found["kind"], found["uid"]) == ("ConfigMap", None)
+    assert "ConfigMap" not in asked
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "spec", "paused"),
+    [
+        ("apps/v1", "Deployment", {"paused": True}, True),
+        ("apps/v1", "Deployment", {}, False),
+        ("apps/v1", "Deployment", {"paused": "no"}, False),
+        ("argoproj.io/v1alpha1", "Rollout", {"paused": True}, True),
+        ("orchestration.aibrix.ai/v1alpha1", "StormService", {"paused": True}, True),
+        ("apps/v1", "StatefulSet", {"paused": True}, None),
+    ],
+)
+def test_a_paused_object_is_told(api_version, kind, spec, paused):
+    owner = thing(api_version, kind, "vllm", spec=spec)
+    raw = kube.pod(owner=ref(owner))
+    assert workload_evidence(raw, Objects(owner).lookup)["paused"] is paused
+    assert workload_evidence(raw, Objects().lookup)["paused"] is None
+
+
+def test_a_rollout_is_paused_though_the_template_it_refers_to_is_not():
+    template = thing("apps/v1", "Deployment", "template")
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "template"}
+    rollout = thing(
+        "argoproj.io/v1alpha1", "Rollout", "vllm", spec={"workloadRef": reference, "paused": True}
+    )
+    assert (
+        workload_evidence(kube.pod(owner=ref(rollout)), Objects(rollout, template).lookup)["paused"] is True
+    )
+
+
+def test_our_own_change_is_read_at_the_object_to_edit():
+    mark = '{"run": "b2", "at": "2026-11-30T06:58:00Z", "until": "2026-11-30T07:01:00Z", "host": "runner-7"}'
+    ours = {PENDING_ANNOTATION: mark}
+    deployment = thing("apps/v1", "Deployment", "vllm", annotations=ours)
+    # A Deployment hands its annotations down to its ReplicaSets.
+    replica_set = thing("apps/v1", "ReplicaSet", "vllm-5d", ref(deployment), annotations=ours)
+    raw = kube.pod(owner=ref(replica_set))
+    assert workload_evidence(raw, Objects(deployment, replica_set).lookup)["own_change"]["run"] == "b2"
+    assert workload_evidence(raw, Objects(replica_set).lookup)["own_change"] is None
 
 
 def test_chain_stops_where_an_object_cannot_be_read_and_says_so():

@@ -239,6 +239,27 @@ def test_the_time_for_the_start(probes, seconds, expected):
     assert engine_of(found)["startupProbe"] == expected
 
 
+TRIES = {"failureThreshold": 60, "periodSeconds": 10}
+
+
+@pytest.mark.parametrize(
+    ("probes", "value", "expected"),
+    [
+        ({"startupProbe": {**ASKS, "initialDelaySeconds": 60}}, TRIES, {**ASKS, "initialDelaySeconds": 60, **TRIES}),
+        ({"startupProbe": {**ASKS, "periodSeconds": 5}}, {"failureThreshold": 60}, {**ASKS, "periodSeconds": 5, "failureThreshold": 60}),
+        ({"livenessProbe": LIVENESS}, TRIES, {"httpGet": LIVENESS["httpGet"], **TRIES}),
+    ],
+)  # fmt: skip
+def test_the_tries_of_the_start_as_a_plan_has_them(probes, value, expected):
+    found = patched(deployment(probes), k8s("startupProbe", value))
+    assert engine_of(found)["startupProbe"] == expected
+
+
+def test_another_image():
+    found = patched(deployment(), k8s("image", "vllm/vllm-openai:v0.11.2"))
+    assert done(found) == [("replace", f"{ENGINE}/image", "vllm/vllm-openai:v0.11.2")]
+
+
 def test_a_field_of_a_probe():
     found = patched(deployment({"livenessProbe": LIVENESS}), k8s("livenessProbe.timeoutSeconds", 10))
     assert done(found) == [("add", f"{ENGINE}/livenessProbe/timeoutSeconds", 10)]
@@ -271,6 +292,14 @@ def test_update_strategies():
         (deployment(), k8s("resources.memory", "64Gi"), "is no field"),
         (deployment(), k8s("startupProbe", 600), "neither a startupProbe nor a livenessProbe"),
         (deployment(), k8s("startupProbe", "10m"), "seconds"),
+        (deployment(), k8s("startupProbe", {"failureThreshold": 60}), "neither a startupProbe nor a livenessProbe"),
+        (deployment({"startupProbe": ASKS}), k8s("startupProbe", {}), "a number of seconds or"),
+        (deployment({"startupProbe": ASKS}), k8s("startupProbe", {"timeoutSeconds": 3}), "a number of seconds or"),
+        (deployment({"startupProbe": ASKS}), k8s("startupProbe", {"failureThreshold": 1.5}), "are whole numbers from 1 on"),
+        (deployment({"startupProbe": ASKS}), k8s("startupProbe", {"failureThreshold": True}), "are whole numbers from 1 on"),
+        (deployment(), k8s("image", ""), "is the name of an image"),
+        (deployment(), k8s("image", "a b"), "is the name of an image"),
+        (deployment(), k8s("image", None), "is the name of an image"),
         (deployment(), k8s("replicas", 2), "nothing that a patch"),
         (deployment(), change("action", "larger_gpu", "set"), "nothing that a patch"),
         (deployment(SHM, {"volumes": [{"name": "shm", "hostPath": {"path": "/x"}}]}), k8s("volumes.shm.sizeLimit", "1Gi"), "no emptyDir"),
@@ -501,6 +530,7 @@ def test_own_fields_of_kinds(raw, path, planned, expected):
     [
         (VLLM_RUNTIME, "spec", k8s("resources.limits.cpu", None), "request and limit at once"),
         (VLLM_RUNTIME, "spec", k8s("startupProbe", 600), "makes the probes itself"),
+        (VLLM_RUNTIME, "spec", k8s("image", "vllm/vllm-openai:v0.11.2"), "names no image itself"),
         (KUBEAI, "spec", k8s("resources.limits.memory", "9Gi"), "spec.resourceProfile"),
         (BOOSTER, "spec.backend.workers[server]", k8s("volumes.shm.sizeLimit", "8Gi"), "no field for it"),
         (KSERVE, "spec.predictor.model", k8s("resources.limits.cpu", None), "copy of the ServingRuntime"),
