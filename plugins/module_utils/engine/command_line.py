@@ -16,7 +16,7 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 _KEYWORDS = (
     "if",
     "then",
@@ -399,11 +399,11 @@ def _basename(text):
     return text.rsplit("/", 1)[-1]
 
 
-def _script(words):
+def script_of(words):
     """(script, where it stands, its ``$0`` and arguments) when the words run a shell or ``eval``, else None."""
     if words and words[0]["text"] == "eval":
         return " ".join(word["text"] for word in words[1:]), words[0], []
-    shell = next((index for index, word in enumerate(words) if _basename(word["text"]) in _SHELLS), None)
+    shell = next((index for index, word in enumerate(words) if _basename(word["text"]) in SHELLS), None)
     if shell is None or _program(words[:shell]):
         return None
     index, script = shell + 1, False
@@ -418,7 +418,7 @@ def _script(words):
 
 def _commands(words, values, depth=0):
     """The simple commands that a command line runs; shell scripts are opened."""
-    found = _script(words) if depth < _MAX_DEPTH else None
+    found = script_of(words) if depth < _MAX_DEPTH else None
     if not found:
         return [Command(list(words), {})]
     script, place, positional = found

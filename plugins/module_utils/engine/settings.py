@@ -35,14 +35,14 @@ _NIM_OPTIONS = {
     "NIM_PIPELINE_PARALLEL_SIZE": "pipeline_parallel_size",
     "NIM_DISABLE_CUDA_GRAPH": "enforce_eager",
 }
-_FLAG = re.compile(r"--?[A-Za-z][\w.+-]*")
+FLAG = re.compile(r"--?[A-Za-z][\w.+-]*")
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _ASSIGNED = re.compile(r"([a-z][a-z0-9_]+)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
-_LEVEL = re.compile(r"-O=?([^.].*)", re.DOTALL)
-_LITERALS = ("true", "false", "True", "False")
+LEVEL = re.compile(r"-O=?([^.].*)", re.DOTALL)
+LITERALS = ("true", "false", "True", "False")
 _MAX_WRITTEN = 300
-_SEVERAL = ("ints", "strings")
+SEVERAL = ("ints", "strings")
 
 
 def engine_settings(
@@ -286,7 +286,7 @@ class _Arguments:
         while position < len(texts):
             text = texts[position]
             position += 1
-            if _FLAG.match(text):
+            if FLAG.match(text):
                 position += self._flag(text, texts[position:])
             elif self._assigned(text):
                 continue
@@ -313,7 +313,7 @@ class _Arguments:
 
     def _flag(self, text, following):
         """Read one flag; the number of following items that belong to it."""
-        level = _LEVEL.fullmatch(text)
+        level = LEVEL.fullmatch(text)
         if level:
             return self._set(flags.BY_NAME["compilation_config"], level.group(1), 0)
         flag, has_value, value = text.partition("=")
@@ -329,11 +329,11 @@ class _Arguments:
             return self._switch(option, value if has_value else None, following)
         if has_value:
             return self._set(option, value, 0)
-        values = self._values(following) if option.kind in _SEVERAL else following[:1]
-        if not values or _is_flag(values[0]):
+        values = self._values(following) if option.kind in SEVERAL else following[:1]
+        if not values or is_flag(values[0]):
             self.settings[option.name] = _Written("")
             return 0
-        if option.kind in _SEVERAL:
+        if option.kind in SEVERAL:
             return self._several(option, values)
         return self._set(option, values[0], 1)
 
@@ -353,13 +353,13 @@ class _Arguments:
 
     def _switch(self, option, text, following):
         used = 0
-        if text is None and following and following[0] in _LITERALS:
+        if text is None and following and following[0] in LITERALS:
             text, used = following[0], 1
         self.settings[option.name] = True if text is None else _read(option, text)
         return used
 
     def _values(self, following):
-        end = next((index for index, text in enumerate(following) if _is_flag(text)), len(following))
+        end = next((index for index, text in enumerate(following) if is_flag(text)), len(following))
         return following[:end]
 
     def _several(self, option, values):
@@ -387,7 +387,7 @@ class _Arguments:
         if self.dialect is None or not flag.startswith("--"):
             return used
         name = flag[len("--no-" if negated else "--") :].replace("-", "_")
-        if text is None and not negated and following and not _is_flag(following[0]):
+        if text is None and not negated and following and not is_flag(following[0]):
             text, used = following[0], 1
         if text is None or negated:
             self.settings[name] = not negated
@@ -396,8 +396,9 @@ class _Arguments:
         return used
 
 
-def _is_flag(text):
-    return bool(_FLAG.match(text)) and not _NEGATIVE.fullmatch(text)
+def is_flag(text):
+    """Whether an argument is a flag, and not a negative number."""
+    return bool(FLAG.match(text)) and not _NEGATIVE.fullmatch(text)
 
 
 def _insert(target, keys, value):

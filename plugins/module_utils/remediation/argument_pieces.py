@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ..engine import command_line
 from . import shell_words
 
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 _REST = ("$@", "${@}")
 # One list item that holds a flag with its value, or several flags (see engine.settings).
 _PACKED = re.compile(r"--?[A-Za-z][\w.+-]*(=\S*\s+--?[A-Za-z]|\s)", re.DOTALL)
@@ -84,16 +83,11 @@ def written(command, args, env):
 
 def _script(items):
     """The position of the script that a shell is given with ``-c``, or None."""
-    shell = next((at for at, item in enumerate(items) if item[2].rpartition("/")[2] in _SHELLS), None)
-    if shell is None:
+    words = [{"text": text, "field": field, "index": index} for field, index, text in items]
+    found = command_line.script_of(words)
+    if found is None or words[0]["text"] == "eval":
         return None
-    for at in range(shell + 1, len(items) - 1):
-        option = items[at][2]
-        if not option.startswith(("-", "+")):
-            return None
-        if option.startswith("-") and not option.startswith("--") and "c" in option:
-            return at + 1 if not items[at + 1][2].startswith("-") else at + 2
-    return None
+    return next(at for at, word in enumerate(words) if word is found[1])
 
 
 def _word(word, field, position):

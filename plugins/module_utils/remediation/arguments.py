@@ -18,14 +18,10 @@ from typing import Any, NamedTuple
 from ..documents import DocumentError
 from ..engine import flags
 from ..engine.command_line import is_engine_command
-from ..engine.settings import engine_settings
+from ..engine.settings import FLAG, LEVEL, LITERALS, SEVERAL, engine_settings, is_flag
 from . import shell_words
 from .argument_pieces import Piece, literal_values, mentions, variable_of, variables_in, written
 
-_FLAG = re.compile(r"--?[A-Za-z][\w.+-]*")
-_LEVEL = re.compile(r"-O=?([^.].*)", re.DOTALL)
-_LITERALS = ("true", "false", "True", "False")
-_SEVERAL = ("ints", "strings")
 _UNKNOWN = "scalar"  # kind of an option that the table lacks
 # -O3 is a value of compilation_config and is read as the other (flags.name_of).
 _LEVELS = ("compilation_config", "optimization_level")
@@ -117,7 +113,7 @@ def _text(value):
 
 def _texts(target):
     """The value's words."""
-    if target.kind in _SEVERAL and isinstance(target.value, (list, tuple)) and not target.keys:
+    if target.kind in SEVERAL and isinstance(target.value, (list, tuple)) and not target.keys:
         return [_text(item) for item in target.value]
     return [_text(target.value)]
 
@@ -126,7 +122,7 @@ def _read(target, texts):
     """The value as the engine's reader will see it."""
     if target.keys or target.kind == _UNKNOWN:
         return flags.scalar(texts[0])
-    if target.kind in _SEVERAL:
+    if target.kind in SEVERAL:
         read = [flags.read_value(target.kind, text) for text in texts]
         return None if None in read else [item for part in read for item in part]
     return flags.read_value(target.kind, texts[0])
@@ -463,7 +459,7 @@ class _Edit:
         if self.target.kind == "bool" and not self.target.keys:
             return [flag if self.target.value else f"--no-{flag[2:]}"]
         texts = _texts(self.target)
-        given = [piece.text for piece in self.written.pieces if _FLAG.match(piece.text)]
+        given = [piece.text for piece in self.written.pieces if FLAG.match(piece.text)]
         inline = bool(given) and all("=" in text for text in given)
         return [f"{flag}={texts[0]}"] if inline and len(texts) == 1 else [flag, *texts]
 
@@ -583,7 +579,7 @@ def _occurrences(pieces, target):
     while position < len(pieces):
         piece = pieces[position]
         position += 1
-        if not _FLAG.match(piece.text):
+        if not FLAG.match(piece.text):
             continue
         name, item = _read_flag(piece, pieces[position:], target)
         position += len(item.values)
@@ -599,7 +595,7 @@ def _concerns(item, target):
 
 def _read_flag(piece, following, target):
     """(the setting's name, ``_Found``) of a flag."""
-    level = _LEVEL.fullmatch(piece.text)
+    level = LEVEL.fullmatch(piece.text)
     if level:
         return _level_name(level.group(1), target), _Found(piece, [], "level")
     flag, inline, text = piece.text.partition("=")
@@ -622,11 +618,11 @@ def _read_flag(piece, following, target):
         name = _level_name(text, target) if kind == "level" else name
         return name, _Found(piece, [], "inline")
     if kind == "bool":
-        values = following[:1] if following and following[0].text in _LITERALS else []
+        values = following[:1] if following and following[0].text in LITERALS else []
         return name, _Found(piece, values, "switch")
-    values = following[:1] if following and not _is_flag(following[0].text) else []
-    if kind in _SEVERAL:
-        end = next((at for at, item in enumerate(following) if _is_flag(item.text)), len(following))
+    values = following[:1] if following and not is_flag(following[0].text) else []
+    if kind in SEVERAL:
+        end = next((at for at, item in enumerate(following) if is_flag(item.text)), len(following))
         values = following[:end]
     if kind == "level" and values:
         name = _level_name(values[0].text, target)
@@ -639,7 +635,3 @@ def _level_name(text, target):
     if isinstance(value, int) and target.name in _LEVELS:
         return target.name
     return flags.name_of(flags.BY_NAME["compilation_config"], value)
-
-
-def _is_flag(text):
-    return bool(_FLAG.match(text)) and not re.fullmatch(r"-\d+(\.\d+)?", text)

@@ -292,3 +292,12 @@ def test_written_values_are_read_and_nothing_else_changes(container, option):
     without = set_option(*found[:3], name, None)
     assert name not in engine_settings(*without[:3], defaults=False)
     assert set_option(*without[:3], name, None).changes == []
+
+
+@pytest.mark.parametrize(
+    "options", [["-o", "pipefail", "-c"], ["-euo", "pipefail", "-c"], ["-c", "-e"], ["-ceo", "pipefail"]]
+)
+def test_a_shells_own_options_are_passed_over(options):
+    script = "vllm serve m --max-model-len 8192"
+    found = set_option(["bash", *options, script], None, None, "max_model_len", 4096)
+    assert found.command == ["bash", *options, "vllm serve m --max-model-len 4096"]
