@@ -10,7 +10,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..diagnosis.budgeted import BESIDE, WITHIN
 from ..diagnosis.torch_oom import parse_oom
@@ -107,7 +107,7 @@ class _Candidates:
         self.cause = finding["cause"]
         self.contradicted = _contradicted(finding, entry)
         # What the GPU's part of the budget says, where the attempt doesn't contradict it.
-        self.sized = None if self.contradicted else entry
+        self.sized: Any = None if self.contradicted else entry
         self.considered: list = []
         self.numbers = _torch_numbers(finding)
 
@@ -350,17 +350,20 @@ class _Candidates:
         if item["name"] == _BACKEND and self.pod.get("group") is not None:
             return f"the engine spans the pods of {self.pod['group']}, which Ray brings together"
         if item["name"] == "startupProbe":
-            failed = [event["message"] or "" for event in self.pod.get("events") or []]
-            failed = [
-                message for message in failed if "probe failed" in message and "Container" not in message
-            ]
-            codes = [_ANSWERED.search(message) for message in failed]
-            if codes and all(codes):
-                return f"the probe was answered with {codes[0].group(1)}: the server was up, and the probe's path or port is wrong"
+            code = self._answered()
+            if code:
+                return f"the probe was answered with {code}: the server was up, and the probe's path or port is wrong"
         model = ((self.container or {}).get("settings") or {}).get("model") or {}
         if item["name"] == "--load-format" and "://" in str(model.get("value")):
             return "the weights are read from a URL, which needs the loader that is set"
         return None
+
+    def _answered(self):
+        """The status that a server which was up gave each probe that failed, or None."""
+        failed = [event["message"] or "" for event in self.pod.get("events") or []]
+        found = [_ANSWERED.search(message) for message in failed if " probe failed: " in message]
+        codes = [match.group(1) for match in found if match]
+        return codes[0] if codes and len(codes) == len(found) else None
 
     def _why(self, item):
         return f"{item['why']} (by {item['proof']})" if item["proof"] in _PROVED else None
