@@ -35,6 +35,8 @@ _PAUSE = 0.5
 # How long a controller may take to see a change before it counts as unfinished, in looks of half a second.
 _LOOKS_FOR_CONTROLLER = 10
 _MOST_PATHS = 4
+# What is changed beside the pod template.
+_OF_OBJECT = "strategy"
 
 
 class Refused(DocumentError):
@@ -347,7 +349,8 @@ class _Present(_Work):
         before, after = _values(item, path, self.place, raw, made)
         return {
             **item,
-            "container": item.get("container") or (named.group(1) if named else None),
+            "container": item.get("container")
+            or (named.group(1) if named and item["name"] != _OF_OBJECT else None),
             "action": "remove" if asked is None else "set",
             "before": self._safe(item["name"], before),
             "after": self._safe(item["name"], None if asked is None else asked if after is None else after),
@@ -420,9 +423,17 @@ class _Present(_Work):
         if tried is None:
             self._say("would be changed (what the API server says of it wasn't asked)")
             return
+        self._refuse_dropped(tried)
         self._take_steps(raw, tried)
         self._ask_for_pod(raw, tried, asked=found.pods)
         self._say("would be changed")
+
+    def _refuse_dropped(self, made):
+        """Fields that this API server doesn't know, or has switched off, it leaves out without a word."""
+        left = self._plan(made, self._path(made)).applied
+        if left:
+            names = ", ".join(item["name"] for item in left)
+            self.refuse(f"the API server doesn't keep the change of {names}: this cluster doesn't support it")
 
     def _take_steps(self, raw, made):
         """What really changed, as the API server has it."""
@@ -441,6 +452,7 @@ class _Present(_Work):
     def _make(self, raw, notes, plan, patch):
         tried = self._tried(raw, patch)
         if tried is not None:
+            self._refuse_dropped(tried)
             self._take_steps(raw, tried)
             self._ask_for_pod(raw, tried)
         now = self.writer.now()
@@ -546,9 +558,24 @@ def _values(item, path, place, raw, made):
             values = [wording.setting_of(_container(side, where), layout, name) for side in (raw, made.after)]
             if values[0] != values[1]:
                 return tuple(values)
+    if item["name"] == _OF_OBJECT:
+        return _strategy(raw, layout_of(place.group, place.kind, path)), None
     steps = made.undo["steps"]
     scalars = [step.get("before") for step in steps if not isinstance(step.get("before"), (dict, list))]
     return (scalars[0] if len(steps) == 1 and scalars else _named(steps, item["name"])), None
+
+
+def _strategy(raw, layout):
+    """The update strategy as plans write it."""
+    above, _dot, key = (layout.strategy or "").rpartition(".")
+    given = _container(raw, above).get(key) or {}
+    rolling = given.get("rollingUpdate") or given.get("rollingUpdateConfiguration") or {}
+    found = {
+        "type": given.get("type"),
+        "max_surge": rolling.get("maxSurge"),
+        "max_unavailable": rolling.get("maxUnavailable"),
+    }
+    return {name: value for name, value in found.items() if value is not None} or None
 
 
 def _named(steps, name):
