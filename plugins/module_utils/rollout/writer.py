@@ -35,6 +35,8 @@ _PAUSE = 0.5
 # How long a controller may take to see a change before it counts as unfinished, in looks of half a second.
 _LOOKS_FOR_CONTROLLER = 10
 _MOST_PATHS = 4
+# The API server's words for a patch whose test fails; what an object can't be it explains.
+_TEST_FAILED = "the server rejected our request due to an error in our request"
 # What is changed beside the pod template.
 _OF_OBJECT = "strategy"
 
@@ -84,7 +86,7 @@ def renew(writer, place, run_id, lease):
         except Unsettled:
             writer.pause(_PAUSE)
         except ApiError as error:
-            if error.status != 409:
+            if not _is_stale(error):
                 raise DocumentError(_refused_words(place, error, set())) from error
         else:
             return True
@@ -99,6 +101,11 @@ def content(raw):
 def _locked(raw, patch):
     version = raw["metadata"].get("resourceVersion")
     return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *patch]
+
+
+def _is_stale(error):
+    """Whether the object isn't what the patch expects any more: the lock is another's, or a test in the patch fails."""
+    return error.status == 409 or (error.status == 422 and error.message == _TEST_FAILED)
 
 
 def _refused_words(place, error, secrets):
@@ -221,7 +228,7 @@ class _Work:
             return self._refused_by_server(error)
 
     def _refused_by_server(self, error):
-        if error.status == 409:
+        if _is_stale(error):
             raise _Again("others write to it all the time") from error
         if error.status is None:
             raise DocumentError(places.why_unread(self.writer, self.place, error)) from error
