@@ -30,7 +30,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
     UNDO_ANNOTATION,
     DocumentError,
 )
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, writer
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, pending, places, writer
 
 NAMESPACE = f"workload-{os.getpid()}"
 NODE = f"fake-{NAMESPACE}"
@@ -677,9 +677,9 @@ def test_a_mark_is_prolonged_by_its_own_run_only(scene: Scene, cluster: Cluster)
     to = access.connect({"kubeconfig": str(cluster.kubeconfig)}, {})
     place = places.place_of(None, "Deployment", NAMESPACE, "lease")
     until = scene.notes("Deployment", "lease")[0]["until"]
-    assert writer.renew(to, place, "mine", 600) is True
+    assert pending.renew(to, place, "mine", 600) is True
     assert scene.notes("Deployment", "lease")[0]["until"] > until
-    assert writer.renew(to, place, "another", 600) is False
+    assert pending.renew(to, place, "another", 600) is False
     assert scene.notes("Deployment", "lease")[0]["run"] == "mine"
 
 
@@ -831,8 +831,8 @@ def test_pods_jobs_and_kinds_without_a_rule_get_a_patch_and_no_write(scene: Scen
          "spec": {"schedule": "0 3 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": job}}}},
     ])  # fmt: skip
     for kind, name, words in (
-        ("Pod", "alone", "can't be changed in place"),
-        ("Job", "once", "can't be changed in place"),
+        ("Pod", "alone", "its pod template can't be changed in place"),
+        ("Job", "once", "its pod template can't be changed in place"),
         ("CronJob", "nightly", "live writes to CronJob of batch/v1 aren't tested"),
     ):
         refused = scene.refused(kind, name, engine_args={"max_model_len": 4096})

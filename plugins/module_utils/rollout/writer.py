@@ -23,7 +23,7 @@ from ..engine.versions import image_version
 from ..evidence.client import ApiError
 from ..evidence.pods import recognise_engine
 from ..evidence.redact import Redactor
-from ..remediation import differences, operations, undo
+from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
 from ..remediation.object_paths import locate, value_at
 from ..remediation.workload_kinds import layout_of
@@ -70,27 +70,6 @@ def run(writer, place, options, check):
     """
     wishes.check_given_ceiling(options.get("max_memory"))
     return _STATES[options["state"]](writer, place, options, check).run()
-
-
-def renew(writer, place, run_id, lease):
-    """The run's own mark prolonged by ``lease`` seconds from now; nothing where it isn't the run's. True where it is."""
-    for _try in range(_TRIES):
-        raw = places.read(writer, place)
-        notes = records.notes_of(raw, place.shown)
-        if notes.pending is None or notes.pending["run"] != run_id:
-            return False
-        mark = records.mark(run_id, notes.pending["host"], writer.now(), lease)
-        renewed = records.Notes(dict(mark, at=notes.pending["at"]), notes.records)
-        try:
-            writer.patch(place.path, _locked(raw, records.patch_notes(raw, renewed, place.shown)))
-        except Unsettled:
-            writer.pause(_PAUSE)
-        except ApiError as error:
-            if not _is_stale(error):
-                raise DocumentError(_refused_words(place, error, set())) from error
-        else:
-            return True
-    raise DocumentError(f"{place.shown} changes too fast: its mark could not be renewed")
 
 
 def content(raw):
@@ -197,8 +176,8 @@ class _Work:
             self.refuse(held, held_by=_holder(notes))
 
     def _refuse_unwritable(self, raw):
-        """The kind, who else manages the object, its state."""
-        why = owners.why_not_live(self.place)
+        """The kind, and who else manages the object."""
+        why = owners.why_not_live(self.place, self.options.get("path") or "")
         if why:
             self.refuse(why)
         found = owners.managers(self.writer, self.place, raw)
@@ -325,7 +304,7 @@ class _Present(_Work):
         for item in self.wanted:
             try:
                 self._check_wish(current, path, item)
-                made = operations.patch(current, {"path": path}, [item], guard=False, running=running)
+                made = as_written.patch(current, path, [item], guard=False, running=running)
             except DocumentError as error:
                 refused.append({"change": item, "why": str(error)})
                 continue
@@ -351,7 +330,7 @@ class _Present(_Work):
 
     def _applied(self, item, path, raw, made):
         """The change with what was before and after it in the live object."""
-        asked = operations.asked(item)
+        asked = item["value"]
         named = re.search(r"\[([^\]]+)\]$", path)
         before, after = _values(item, path, self.place, raw, made)
         return {
