@@ -22,7 +22,7 @@ import pytest
 import yaml
 from harness import Audit, Kubectl, run_environment, wait_for
 from reader import as_user, reader
-from testcluster import ROOT, fleet
+from testcluster import ROOT, fleet, kinds
 from testcluster.cluster import Cluster
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import (
@@ -31,6 +31,9 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
     DocumentError,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, pending, places, writer
+
+# It installs CRDs and reads the audit log.
+pytestmark = pytest.mark.ours
 
 NAMESPACE = f"workload-{os.getpid()}"
 NODE = f"fake-{NAMESPACE}"
@@ -351,6 +354,8 @@ PLAY = """
       register: done
     - ansible.builtin.debug:
         var: done
+"""
+WRONG = """
     - vllm_runbook.oom.workload:
         kind: Deployment
         name: "{{ called }}"
@@ -365,6 +370,14 @@ PLAY = """
         engine_args: {api_key: given-by-mistake-1}
       register: secret
       failed_when: "'holds a secret' not in secret.msg"
+"""
+UNDO = """
+    - vllm_runbook.oom.workload:
+        kind: Deployment
+        name: "{{ called }}"
+        namespace: "{{ here }}"
+        state: restored
+        run: r1
 """
 
 
@@ -417,11 +430,7 @@ def test_no_output_shows_the_key_and_the_container_keeps_it(
     first = played(PLAY, called=name, run="r1")
     changed = scene.spec("Deployment", name)
     second = played(PLAY, called=name, run="r1")
-    undo = PLAY.split("  tasks:")[0] + (
-        "  tasks:\n    - vllm_runbook.oom.workload:\n        kind: Deployment\n        name: '{{ called }}'\n"
-        "        namespace: '{{ here }}'\n        state: restored\n        run: r1\n"
-    )
-    third = played(undo, called=name)
+    third = played(PLAY.split("  tasks:")[0] + "  tasks:" + WRONG + UNDO, called=name)
     assert scene.spec("Deployment", name) == before
     for printed in (checked, first, second, third):
         assert KEY not in printed
@@ -781,7 +790,7 @@ def test_paused_and_rolling_objects(scene: Scene) -> None:
         ({"resources": {"limits": {"memory": "64GB"}}}, "'64GB' is no Kubernetes quantity"),
         ({"env": {"HF_TOKEN": "x"}}, "HF_TOKEN holds a secret"),
         ({"container": "vlm", "env": {"A": "1"}}, "has no container 'vlm': it has proxy, vllm"),
-        ({"changes": [{"target": "action", "name": "free_gpu", "value": None}]}, "only a person can do"),
+        ({"changes": [{"target": "action", "name": "free_gpu", "value": None}]}, "only a person can"),
     ],
 )  # fmt: skip
 def test_wrong_wishes_are_told_in_one_sentence(wishes: dict, sentence: str, scene: Scene) -> None:
@@ -838,6 +847,145 @@ def test_pods_jobs_and_kinds_without_a_rule_get_a_patch_and_no_write(scene: Scen
         refused = scene.refused(kind, name, engine_args={"max_model_len": 4096})
         assert words in str(refused)
         assert refused.result["patch"][-1]["value"] == "4096"
+
+
+# --- kinds of operators
+
+
+ENGINE_ARGS = ["--api-key", KEY, "--max-model-len", "8192"]
+PLAIN = {
+    "name": "vllm",
+    "image": IMAGE,
+    **LIST,
+    "resources": {"limits": {"memory": "64Gi", "nvidia.com/gpu": "4"}},
+}
+# What a person writes for each, the changes that its fields can hold, and some text that it has afterwards.
+OPERATED = {
+    "LeaderWorkerSet": (
+        "leaderworkerset.x-k8s.io/v1",
+        {
+            "replicas": 1,
+            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxUnavailable": 1, "maxSurge": 0}},
+            "leaderWorkerTemplate": {
+                "size": 2,
+                "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": {"containers": [PLAIN]}},
+                "workerTemplate": {"spec": {"containers": [{"name": "vllm", "image": IMAGE, **SHELL}]}},
+            },
+        },
+        {
+            "engine_args": {"max_model_len": 4096},
+            "env": {"OMP_NUM_THREADS": "4"},
+            "resources": {"limits": {"memory": "96Gi"}},
+            "shm_size": "16Gi",
+            "strategy": {"max_surge": 0, "max_unavailable": 2},
+        },
+        ["--max-model-len 4096", '"4096"'],
+    ),
+    "InferenceService": (
+        "serving.kserve.io/v1beta1",
+        {
+            "predictor": {
+                "minReplicas": 1,
+                "model": {
+                    "modelFormat": {"name": "huggingface"},
+                    "storageUri": "hf://meta-llama/Llama-3.1-8B-Instruct",
+                    "args": ENGINE_ARGS,
+                    "env": [{"name": "HF_TOKEN", "value": TOKEN}],
+                    "resources": {"limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}},
+                },
+            }
+        },
+        {
+            "engine_args": {"max_model_len": 4096, "enforce_eager": True},
+            "env": {"OMP_NUM_THREADS": "4"},
+            "resources": {"limits": {"memory": "48Gi"}, "requests": {"memory": "48Gi"}},
+        },
+        ['"4096"', "--enforce-eager"],
+    ),
+    "LLMInferenceService": (
+        "serving.kserve.io/v1alpha2",
+        {
+            "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
+            "template": {"containers": [{"name": "main", "args": ENGINE_ARGS, "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        },
+        {"engine_args": {"max_model_len": 4096}, "resources": {"limits": {"memory": "48Gi"}}, "shm_size": "16Gi"},
+        ['"4096"', "dshm"],
+    ),
+    "VLLMRuntime": (
+        "production-stack.vllm.ai/v1alpha1",
+        {
+            "model": {"modelURL": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 8192, "maxNumSeqs": 256},
+            "vllmConfig": {
+                "gpuMemoryUtilization": "0.9",
+                "extraArgs": ["--api-key", KEY],
+                "env": [{"name": "HF_TOKEN", "value": TOKEN}],
+            },
+            "deploymentConfig": {"resources": {"cpu": "8", "memory": "32Gi", "gpu": "1"}},
+        },
+        {
+            "engine_args": {"max_model_len": 4096, "gpu_memory_utilization": 0.95, "enforce_eager": True},
+            "env": {"OMP_NUM_THREADS": "4"},
+            "resources": {"limits": {"memory": "48Gi"}},
+            "shm_size": "16Gi",
+        },
+        ['"maxModelLen": 4096', '"0.95"', "--enforce-eager", '"shmSize": "16Gi"'],
+    ),
+    "NIMService": (
+        "apps.nvidia.com/v1alpha1",
+        {
+            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": "1.8.3"},
+            "env": [{"name": "NIM_MAX_MODEL_LEN", "value": "8192"}, {"name": "HF_TOKEN", "value": TOKEN}],
+            "resources": {"limits": {"memory": "32Gi", "nvidia.com/gpu": 1}},
+            "storage": {"sharedMemorySizeLimit": "8Gi", "nimCache": {"name": "c"}},
+            "note": KEY,
+        },
+        {"engine_args": {"max_model_len": 4096}, "resources": {"limits": {"memory": "48Gi"}}, "shm_size": "16Gi"},
+        ['"4096"', '"sharedMemorySizeLimit": "16Gi"'],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def operated(scene: Scene, kubectl: Kubectl) -> None:
+    kinds.install(kubectl)
+
+
+@pytest.mark.parametrize("kind", OPERATED)
+@pytest.mark.usefixtures("operated")
+def test_kinds_of_operators_are_written_at_the_top_and_taken_back(
+    kind: str, scene: Scene, audit: Audit
+) -> None:
+    api_version, spec, wishes, texts = OPERATED[kind]
+    about = {"name": "top", "namespace": NAMESPACE}
+    scene.kubectl.apply([{"apiVersion": api_version, "kind": kind, "metadata": about, "spec": spec}])
+    before = scene.spec(f"{kind}.{api_version.partition('/')[0]}", "top")
+    wishes = {"api_version": api_version, **wishes}
+    shown = scene.do(kind, "top", check=True, **wishes)
+    done = scene.do(kind, "top", run="r", **wishes)
+    assert (shown["mode"], done["mode"], done["diff"]) == ("dry_run", "written", shown["diff"])
+    changed = scene.spec(f"{kind}.{api_version.partition('/')[0]}", "top")
+    for text in (*texts, KEY):
+        assert text in changed, text
+    mark = audit.mark()
+    assert scene.do(kind, "top", run="r", **wishes)["mode"] == "unchanged"
+    assert verbs(audit, mark, "top") == ["get"]
+    scene.do(kind, "top", api_version=api_version, state="restored", run="r")
+    assert scene.spec(f"{kind}.{api_version.partition('/')[0]}", "top") == before
+
+
+@pytest.mark.usefixtures("operated")
+def test_a_kind_without_a_rule_gets_a_patch(scene: Scene) -> None:
+    spec = {"url": "hf://m", "engine": "VLLM", "resourceProfile": "gpu:1", "args": ["--max-model-len=8192"]}
+    scene.kubectl.apply([
+        {"apiVersion": "kubeai.org/v1", "kind": "Model", "metadata": {"name": "m", "namespace": NAMESPACE}, "spec": spec}
+    ])  # fmt: skip
+    refused = scene.refused("Model", "m", api_version="kubeai.org/v1", engine_args={"max_model_len": 4096})
+    assert "live writes to Model of kubeai.org/v1 aren't tested, so nothing is written" in str(refused)
+    assert refused.result["patch"][-1] == {
+        "op": "replace",
+        "path": "/spec/args/0",
+        "value": "--max-model-len=4096",
+    }
 
 
 # --- what the namespace lets in

@@ -303,8 +303,9 @@ class _Present(_Work):
         running = _running(self.writer, self.place, path)
         for item in self.wanted:
             try:
-                self._check_wish(current, path, item)
                 made = as_written.patch(current, path, [item], guard=False, running=running)
+                if not made.refused:
+                    self._check_wish(current, path, item)
             except DocumentError as error:
                 refused.append({"change": item, "why": str(error)})
                 continue
@@ -324,7 +325,10 @@ class _Present(_Work):
             env if isinstance(env, list) else None,
             defaults=False,
         )
-        version = self.options.get("engine_version") or image_version(container.get("image"))
+        image = container.get("image")
+        version = self.options.get("engine_version") or (
+            image_version(image) if isinstance(image, str) else None
+        )
         self.warn(wishes.check_engine(item, settings, version))
         wishes.check_ceiling(item, self.options.get("max_memory"))
 
