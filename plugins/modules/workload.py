@@ -153,6 +153,7 @@ notes:
     and RV(mode) is V(client_side).
   - A write needs the rights to get and patch the object. The right to create pods lets a write that the namespace's quota would
     defeat be refused beforehand.
+  - It warns of what the API server warns of, of others who manage the changed fields, and of what could not be checked.
   - The field manager of all writes is C(vllm-runbook-oom).
 requirements:
   - Python >= 3.9
@@ -359,15 +360,6 @@ patch_withheld:
   type: str
   returned: always, and on failure once the object was read
   sample: null
-warnings:
-  description: What the API server warns of, who else manages the changed fields, and what could not be checked.
-  type: list
-  elements: str
-  returned: always, and on failure once the object was read
-  sample:
-    - >-
-      spec.template.spec.containers[vllm].resources.limits.memory is managed by helm, which sets it back when it writes the next
-      time
 """
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -421,6 +413,13 @@ def given_secrets(params):
     return secrets_of([texts, listed])
 
 
+def warned(module, result):
+    """The result without its warnings, which Ansible takes by another way."""
+    for text in result.get("warnings", ()):
+        module.warn(text)
+    return {name: value for name, value in result.items() if name != "warnings"}
+
+
 def main():
     module = AnsibleModule(
         argument_spec=argument_spec(),
@@ -447,10 +446,10 @@ def main():
     except client.LibraryMissing as missing:
         module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
     except writer.Refused as refused:
-        module.fail_json(msg=str(refused), **refused.result)
+        module.fail_json(msg=str(refused), **warned(module, refused.result))
     except (DocumentError, client.ApiError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    module.exit_json(**warned(module, result))
 
 
 if __name__ == "__main__":

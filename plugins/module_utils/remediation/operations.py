@@ -66,14 +66,13 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     """The ``Patch`` of planned changes on an object.
 
     raw: the live object or a manifest; edit: ``workload.edit`` of evidence (path of the engine's container); changes:
-    CHANGEs with target flag, env or k8s (documents.change), value None removes, or with action and after as a plan has them, and
-    with the container that is meant, where it isn't that of the path; config: the parsed --config file,
+    CHANGEs with target flag, env or k8s (documents.change), value None removes; config: the parsed --config file,
     where it is known; guard: see ``differences.json_patch``; running: the engine's container of a pod that was made from the
     object, by which it is checked whether arguments get through a template in between (KServe).
 
     k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``image``; ``startupProbe`` (value: the seconds that a
     start may take, or fields of the probe) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate``, ``{maxSurge,
-    maxUnavailable}``, or what ``costs.rolling`` returns).
+    maxUnavailable}``).
     """
     raw = copied(raw)
     after = copied(raw)
@@ -81,8 +80,8 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     for change in changes:
         tried = copied(after)
         try:
-            site = _site(tried, _edit_of(edit, change), config, running)
-            _TARGETS.get(change["target"], _other)(site, change["name"], asked(change))
+            site = _site(tried, edit, config, running)
+            _TARGETS.get(change["target"], _other)(site, change["name"], change["value"])
             undo.record(raw, tried)
         except DocumentError as error:
             refused.append({"change": change, "why": str(error)})
@@ -92,21 +91,6 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     if _group(raw) in _MERGED_GROUPS:
         merged = differences.strategic_merge(raw, after)
     return Patch(after, differences.json_patch(raw, after, guard), merged, undo.record(raw, after), refused)
-
-
-def asked(change):
-    """The value that a CHANGE asks for, None where it removes what it names."""
-    if change.get("action") is None:
-        return change.get("value")
-    return change.get("after") if change["action"] == "set" else None
-
-
-def _edit_of(edit, change):
-    """The edit with the path of the container that the change is for."""
-    path, container = (edit or {}).get("path"), change.get("container")
-    if not path or not container or not path.endswith("]"):
-        return edit
-    return dict(edit, path=f"{path[: path.rindex('[')]}[{container}]")
 
 
 def _check_own_places(site):
@@ -638,8 +622,6 @@ def _strategy(site, value):
     path = site.layout.strategy
     if path is None:
         raise DocumentError(f"a {site.kind} has no update strategy that can be changed here")
-    if isinstance(value, dict) and "type" in value:
-        value = _strategy_of_a_plan(value)
     if value == "Recreate":
         if site.kind != "Deployment":
             raise DocumentError(f"a {site.kind} knows no strategy Recreate")
@@ -651,14 +633,6 @@ def _strategy(site, value):
     holder, key = _holder(site, path)
     if holder.get(key) != wanted:
         holder[key] = wanted
-
-
-def _strategy_of_a_plan(value):
-    """``{type, max_surge, max_unavailable}`` (``costs.rolling``) in the form of the other values."""
-    if value["type"] == "Recreate":
-        return "Recreate"
-    names = {"max_surge": "maxSurge", "max_unavailable": "maxUnavailable"}
-    return {names.get(name, name): number for name, number in value.items() if name != "type"}
 
 
 def _rolling(site, value):

@@ -11,28 +11,24 @@ import json
 
 from ..evidence.client import ApiError
 from ..evidence.workloads import kind_of, managers_of, owner_chain
-from ..remediation.delivery import LIVE_KINDS
+from ..remediation.workload_kinds import layout_of
 from .access import FIELD_MANAGER
 from .places import Place
 
 _REVERTING = ("now", "on_sync", "unknown")
-_NEVER_IN_PLACE = ("Pod", "Job")
 
 
-def why_not_live(place):
-    """The sentence that refuses a live write to an object of this kind, or None."""
-    if place.kind in _NEVER_IN_PLACE:
-        return f"{place.shown} can't be changed in place: change what it is made from, and make it anew"
-    if is_live(place.api_version, place.kind):
+def why_not_live(place, path=""):
+    """The sentence that refuses a live write to an object of this kind, or None. path: of the engine's container."""
+    layout = layout_of(place.group, place.kind, path)
+    if layout.not_live:
+        return f"{place.shown}: {layout.not_live}"
+    if layout.live:
         return None
     return (
         f"live writes to {place.kind} of {place.api_version} aren't tested, so nothing is written: give the patch to whoever keeps"
         " the object"
     )
-
-
-def is_live(api_version, kind):
-    return (api_version, kind) in [("apps/v1", name) for name in LIVE_KINDS]
 
 
 def managers(writer, place, raw):

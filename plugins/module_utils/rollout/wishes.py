@@ -12,9 +12,8 @@ import difflib
 from ..documents import DocumentError, change
 from ..engine import flags, versions
 from ..quantities import parse_quantity, quantity_bytes
-from ..remediation.operations import asked
+from ..remediation.as_written import operation_of
 
-_TARGETS = ("flag", "env", "k8s")
 _STRATEGY = {"max_surge": "maxSurge", "max_unavailable": "maxUnavailable"}
 _MEMORY = ("resources.limits.memory", "resources.requests.memory")
 # A fraction of one whole; what is outside ends the engine at its start.
@@ -50,20 +49,10 @@ def _set(target, name, value):
 
 
 def _checked(item, number):
-    where = f"changes[{number}]"
-    if not isinstance(item, dict):
-        raise DocumentError(f"{where} is no dictionary: give CHANGEs as a plan's step has them")
-    if item.get("target") not in _TARGETS or not isinstance(item.get("name"), str):
-        raise DocumentError(
-            f"{where}: a change needs a target ({', '.join(_TARGETS)}) and a name; what a plan marks as an action only a person can do"
-        )
-    if item.get("action") not in (None, "set", "remove"):
-        raise DocumentError(f"{where}: action {item['action']!r} is neither set nor remove")
-    if item.get("action") == "set" and item.get("after") is None:
-        raise DocumentError(f"{where}: it sets {item['name']} to nothing: give after, or action remove")
-    if item.get("action") is None and "value" not in item:
-        raise DocumentError(f"{where}: a change needs action and after, or a value")
-    return {**item, "value": asked(item)}
+    try:
+        return operation_of(item)
+    except DocumentError as error:
+        raise DocumentError(f"changes[{number}]: {error}") from error
 
 
 def _resources(given):
@@ -104,7 +93,7 @@ def check_engine(item, settings, version):
     """
     if item["target"] == "env":
         return _check_variable(item, version)
-    if item["target"] != "flag" or asked(item) is None:
+    if item["target"] != "flag" or item["value"] is None:
         return []
     name = item["name"].lstrip("-").replace("-", "_").partition(".")[0]
     plain = name[len("no_") :] if name.startswith("no_") else name
@@ -118,7 +107,7 @@ def check_engine(item, settings, version):
             f"{flags.flag_of(name)} is no option of vLLM that is known here{shown}: an engine that doesn't know it ends at its start"
         )
     if option.name in _FRACTIONS:
-        _check_fraction(option, asked(item))
+        _check_fraction(option, item["value"])
     return _check_release(flags.flag_of(option.name), option, version)
 
 
@@ -144,7 +133,7 @@ def _check_release(shown, option, version):
 
 def _check_variable(item, version):
     known = flags.BY_VARIABLE.get(item["name"])
-    if known is None or version is None or asked(item) is None:
+    if known is None or version is None or item["value"] is None:
         return []
     if versions.in_range(version, known.since, known.until) is not False:
         return []
@@ -155,9 +144,9 @@ def check_ceiling(item, ceiling):
     """Refuses a size of host memory above ``max_memory``."""
     if ceiling is None or item["target"] != "k8s" or item["name"] not in _MEMORY:
         return
-    size = quantity_bytes(asked(item))
+    size = quantity_bytes(item["value"])
     if size is not None and size > quantity_bytes(ceiling):
-        raise DocumentError(f"{item['name']} of {asked(item)} is above the ceiling max_memory of {ceiling}")
+        raise DocumentError(f"{item['name']} of {item['value']} is above the ceiling max_memory of {ceiling}")
 
 
 def check_given_ceiling(ceiling):

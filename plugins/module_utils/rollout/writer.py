@@ -23,7 +23,7 @@ from ..engine.versions import image_version
 from ..evidence.client import ApiError
 from ..evidence.pods import recognise_engine
 from ..evidence.redact import Redactor
-from ..remediation import differences, operations, undo
+from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
 from ..remediation.object_paths import locate, value_at
 from ..remediation.workload_kinds import layout_of
@@ -35,6 +35,10 @@ _PAUSE = 0.5
 # How long a controller may take to see a change before it counts as unfinished, in looks of half a second.
 _LOOKS_FOR_CONTROLLER = 10
 _MOST_PATHS = 4
+# The API server's words for a patch whose test fails; what an object can't be it explains.
+_TEST_FAILED = "the server rejected our request due to an error in our request"
+# What is changed beside the pod template.
+_OF_OBJECT = "strategy"
 
 
 class Refused(DocumentError):
@@ -68,27 +72,6 @@ def run(writer, place, options, check):
     return _STATES[options["state"]](writer, place, options, check).run()
 
 
-def renew(writer, place, run_id, lease):
-    """The run's own mark prolonged by ``lease`` seconds from now; nothing where it isn't the run's. True where it is."""
-    for _try in range(_TRIES):
-        raw = places.read(writer, place)
-        notes = records.notes_of(raw, place.shown)
-        if notes.pending is None or notes.pending["run"] != run_id:
-            return False
-        mark = records.mark(run_id, notes.pending["host"], writer.now(), lease)
-        renewed = records.Notes(dict(mark, at=notes.pending["at"]), notes.records)
-        try:
-            writer.patch(place.path, _locked(raw, records.patch_notes(raw, renewed, place.shown)))
-        except Unsettled:
-            writer.pause(_PAUSE)
-        except ApiError as error:
-            if error.status != 409:
-                raise DocumentError(_refused_words(place, error, set())) from error
-        else:
-            return True
-    raise DocumentError(f"{place.shown} changes too fast: its mark could not be renewed")
-
-
 def content(raw):
     """What somebody set in an object: all of it but metadata and status."""
     return {name: value for name, value in raw.items() if name not in ("metadata", "status")}
@@ -97,6 +80,11 @@ def content(raw):
 def _locked(raw, patch):
     version = raw["metadata"].get("resourceVersion")
     return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *patch]
+
+
+def _is_stale(error):
+    """Whether the object isn't what the patch expects any more: the lock is another's, or a test in the patch fails."""
+    return error.status == 409 or (error.status == 422 and error.message == _TEST_FAILED)
 
 
 def _refused_words(place, error, secrets):
@@ -188,8 +176,8 @@ class _Work:
             self.refuse(held, held_by=_holder(notes))
 
     def _refuse_unwritable(self, raw):
-        """The kind, who else manages the object, its state."""
-        why = owners.why_not_live(self.place)
+        """The kind, and who else manages the object."""
+        why = owners.why_not_live(self.place, self.options.get("path") or "")
         if why:
             self.refuse(why)
         found = owners.managers(self.writer, self.place, raw)
@@ -219,7 +207,7 @@ class _Work:
             return self._refused_by_server(error)
 
     def _refused_by_server(self, error):
-        if error.status == 409:
+        if _is_stale(error):
             raise _Again("others write to it all the time") from error
         if error.status is None:
             raise DocumentError(places.why_unread(self.writer, self.place, error)) from error
@@ -315,8 +303,9 @@ class _Present(_Work):
         running = _running(self.writer, self.place, path)
         for item in self.wanted:
             try:
-                self._check_wish(current, path, item)
-                made = operations.patch(current, {"path": path}, [item], guard=False, running=running)
+                made = as_written.patch(current, path, [item], guard=False, running=running)
+                if not made.refused:
+                    self._check_wish(current, path, item)
             except DocumentError as error:
                 refused.append({"change": item, "why": str(error)})
                 continue
@@ -336,18 +325,22 @@ class _Present(_Work):
             env if isinstance(env, list) else None,
             defaults=False,
         )
-        version = self.options.get("engine_version") or image_version(container.get("image"))
+        image = container.get("image")
+        version = self.options.get("engine_version") or (
+            image_version(image) if isinstance(image, str) else None
+        )
         self.warn(wishes.check_engine(item, settings, version))
         wishes.check_ceiling(item, self.options.get("max_memory"))
 
     def _applied(self, item, path, raw, made):
         """The change with what was before and after it in the live object."""
-        asked = operations.asked(item)
+        asked = item["value"]
         named = re.search(r"\[([^\]]+)\]$", path)
         before, after = _values(item, path, self.place, raw, made)
         return {
             **item,
-            "container": item.get("container") or (named.group(1) if named else None),
+            "container": item.get("container")
+            or (named.group(1) if named and item["name"] != _OF_OBJECT else None),
             "action": "remove" if asked is None else "set",
             "before": self._safe(item["name"], before),
             "after": self._safe(item["name"], None if asked is None else asked if after is None else after),
@@ -420,9 +413,17 @@ class _Present(_Work):
         if tried is None:
             self._say("would be changed (what the API server says of it wasn't asked)")
             return
+        self._refuse_dropped(tried)
         self._take_steps(raw, tried)
         self._ask_for_pod(raw, tried, asked=found.pods)
         self._say("would be changed")
+
+    def _refuse_dropped(self, made):
+        """Fields that this API server doesn't know, or has switched off, it leaves out without a word."""
+        left = self._plan(made, self._path(made)).applied
+        if left:
+            names = ", ".join(item["name"] for item in left)
+            self.refuse(f"the API server doesn't keep the change of {names}: this cluster doesn't support it")
 
     def _take_steps(self, raw, made):
         """What really changed, as the API server has it."""
@@ -441,6 +442,7 @@ class _Present(_Work):
     def _make(self, raw, notes, plan, patch):
         tried = self._tried(raw, patch)
         if tried is not None:
+            self._refuse_dropped(tried)
             self._take_steps(raw, tried)
             self._ask_for_pod(raw, tried)
         now = self.writer.now()
@@ -546,9 +548,24 @@ def _values(item, path, place, raw, made):
             values = [wording.setting_of(_container(side, where), layout, name) for side in (raw, made.after)]
             if values[0] != values[1]:
                 return tuple(values)
+    if item["name"] == _OF_OBJECT:
+        return _strategy(raw, layout_of(place.group, place.kind, path)), None
     steps = made.undo["steps"]
     scalars = [step.get("before") for step in steps if not isinstance(step.get("before"), (dict, list))]
     return (scalars[0] if len(steps) == 1 and scalars else _named(steps, item["name"])), None
+
+
+def _strategy(raw, layout):
+    """The update strategy as plans write it."""
+    above, _dot, key = (layout.strategy or "").rpartition(".")
+    given = _container(raw, above).get(key) or {}
+    rolling = given.get("rollingUpdate") or given.get("rollingUpdateConfiguration") or {}
+    found = {
+        "type": given.get("type"),
+        "max_surge": rolling.get("maxSurge"),
+        "max_unavailable": rolling.get("maxUnavailable"),
+    }
+    return {name: value for name, value in found.items() if value is not None} or None
 
 
 def _named(steps, name):
