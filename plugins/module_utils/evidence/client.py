@@ -135,22 +135,23 @@ def _from_environment(environ, attribute, option):
     return value
 
 
-def connect(params, environ=None):
+def connect(params, environ=None, make=None):
     """A ``Client`` for a module's parameters. Raises DocumentError when no cluster is configured, LibraryMissing.
 
     The order is kubernetes.core's: host with credentials, else kubeconfig or context, else the pod's service
-    account, else the default kubeconfig.
+    account, else the default kubeconfig. make: a subclass of ``Client`` to be made instead.
     """
     if URLLIB3_IMPORT_ERROR:
         raise LibraryMissing("kubernetes", URLLIB3_IMPORT_ERROR)
     environ = os.environ if environ is None else environ
+    make = make or Client
     auth = auth_settings(params, environ)
     urllib3.disable_warnings()
     # urllib3 1 can't check the name of a server that is addressed by number with a context of ours.
     access = plain_access(auth, environ) if int(urllib3.__version__.split(".")[0]) >= 2 else None
     if access:
         pool = _plain_pool(access)
-        return Client(
+        return make(
             pool,
             access["host"],
             access["namespace"] or "default",
@@ -160,7 +161,7 @@ def connect(params, environ=None):
         )
     _check_kubeconfig_exists(auth, environ)
     configuration, namespace = _configuration(auth)
-    return Client(
+    return make(
         _library_pool(configuration),
         configuration.host,
         namespace or "default",
@@ -491,22 +492,25 @@ class Client:
         given = [("Accept", "application/json"), ("User-Agent", "vllm_runbook.oom")]
         return given + self._impersonation + self._credentials()
 
-    def _request(self, path, params, log=False):
+    def _request(self, path, params, log=False, sent=None):
         """The answer to a GET. Raises ApiError; for a log that doesn't begin in time _NothingCame.
 
-        A server that went away in the middle of a run is waited for, once.
+        A server that went away in the middle of a run is waited for, once. sent: see ``_ask``; only of what may be asked twice.
         """
-        query = urlencode(_pairs(params))
-        url = f"{self.host}{path}" + (f"?{query}" if query else "")
+        url = self._url(path, params)
         try:
-            return self._ask_repeatedly(url, log)
+            return self._ask_repeatedly(url, log, sent)
         except _Unreached as unreached:
             # Where others were answered between its last tries, it is this request alone that fails.
             failed_at, tried_at = unreached.between
             alone = failed_at <= self._heard_at <= tried_at
             if not self._known or not (self._waited_for_return() or not alone):
                 raise ApiError(None, unreached.message) from unreached
-        return self._ask_repeatedly(url, log)
+        return self._ask_repeatedly(url, log, sent)
+
+    def _url(self, path, params):
+        query = urlencode(_pairs(params))
+        return f"{self.host}{path}" + (f"?{query}" if query else "")
 
     def _waited_for_return(self):
         """Whether the server was away and is back; False when it is there. Raises ApiError when it stays away."""
@@ -519,7 +523,7 @@ class Client:
                 away = True
                 self._pause(_PAUSE_WHILE_AWAY)
 
-    def _ask_repeatedly(self, url, log):
+    def _ask_repeatedly(self, url, log, sent=None):
         """The answer to a GET. Raises _Unreached after several requests in vain, ApiError for a refusal."""
         # Once the server stayed silent through all tries, later requests don't wait for it again.
         pauses = () if self._silent else _PAUSES
@@ -527,7 +531,7 @@ class Client:
         for pause in (*pauses, None):
             tried_at = time.monotonic()
             try:
-                response = self._ask(url, log)
+                response = self._ask(url, log, sent)
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if isinstance(error, urllib3.exceptions.SSLError) and not self._known:
                     raise ApiError(None, f"TLS to {self.host} fails ({_first_line(error)})") from error
@@ -535,7 +539,7 @@ class Client:
                     raise _NothingCame(None, _NO_ANSWER) from error
                 if not self._may_ask_again(pause):
                     self._silent = True
-                    raise _Unreached(_why_not(error), (failed_at, tried_at)) from error
+                    raise _Unreached(why_not(error), (failed_at, tried_at)) from error
                 failed_at = time.monotonic()
                 self._pause(pause)
                 continue
@@ -544,12 +548,16 @@ class Client:
             body = response.data
             wait = max(pause or 0.0, _retry_after(response))
             if not self._is_passing(response.status, log) or not self._may_ask_again(pause and wait):
-                raise _refusal(response.status, body)
+                raise refusal(response.status, body)
             self._pause(wait)
         raise AssertionError("the last try returns or raises")
 
-    def _ask(self, url, log):
-        """One GET. Raises urllib3's errors and OSError; ApiError when the server has been given up."""
+    def _ask(self, url, log, sent=None):
+        """One GET, or another request: sent is ``(method, content type, body)``, as text.
+
+        Raises urllib3's errors and OSError; ApiError when the server has been given up.
+        """
+        method, content_type, body = sent or ("GET", None, None)
         patience = self._patience()
         started = time.monotonic()
         headers = HTTPHeaderDict()
@@ -559,11 +567,14 @@ class Client:
             headers["Accept"] = "*/*"
         else:
             headers["Accept-Encoding"] = "gzip"
+        if content_type:
+            headers["Content-Type"] = content_type
         timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, patience), read=min(_READ_TIMEOUT, patience))
         try:
             response = self._pool.request(
-                "GET",
+                method,
                 url,
+                body=body,
                 headers=headers,
                 retries=False,
                 redirect=False,
@@ -607,7 +618,7 @@ class Client:
 
     def _heard_nothing(self, started, error):
         """A request in vain, sent at ``started``: other threads may have heard of the server meanwhile."""
-        why = _why_not(error)
+        why = why_not(error)
         if self._silent_since is None:
             self._silent_since = max(started, self._heard_at)
             self._why_silent = why
@@ -660,7 +671,7 @@ def _pairs(params):
     return list(params.items()) if isinstance(params, dict) else list(params)
 
 
-def _refusal(status, body):
+def refusal(status, body):
     """ApiError of an HTTP refusal; the message is the Status object's, else the first line of the text."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     try:
@@ -679,7 +690,7 @@ def _retry_after(response):
         return 0.0
 
 
-def _why_not(error):
+def why_not(error):
     """Why a request got no answer, without times and paths, so that equal reasons read alike."""
     late = (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError)
     # urllib3 1 derives a refused connection from the timeout.

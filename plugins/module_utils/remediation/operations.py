@@ -66,12 +66,14 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     """The ``Patch`` of planned changes on an object.
 
     raw: the live object or a manifest; edit: ``workload.edit`` of evidence (path of the engine's container); changes:
-    CHANGEs with target flag, env or k8s (documents.change), value None removes; config: the parsed --config file,
+    CHANGEs with target flag, env or k8s (documents.change), value None removes, or with action and after as a plan has them, and
+    with the container that is meant, where it isn't that of the path; config: the parsed --config file,
     where it is known; guard: see ``differences.json_patch``; running: the engine's container of a pod that was made from the
     object, by which it is checked whether arguments get through a template in between (KServe).
 
-    k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``startupProbe`` (value: the seconds that a start
-    may take) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate`` or ``{maxSurge, maxUnavailable}``).
+    k8s names: ``resources.limits.memory``; ``volumes.shm.sizeLimit``; ``image``; ``startupProbe`` (value: the seconds that a
+    start may take, or fields of the probe) or ``livenessProbe.timeoutSeconds``; ``strategy`` (``Recreate``, ``{maxSurge,
+    maxUnavailable}``, or what ``costs.rolling`` returns).
     """
     raw = copied(raw)
     after = copied(raw)
@@ -79,8 +81,8 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     for change in changes:
         tried = copied(after)
         try:
-            site = _site(tried, edit, config, running)
-            _TARGETS.get(change["target"], _other)(site, change["name"], change["value"])
+            site = _site(tried, _edit_of(edit, change), config, running)
+            _TARGETS.get(change["target"], _other)(site, change["name"], asked(change))
             undo.record(raw, tried)
         except DocumentError as error:
             refused.append({"change": change, "why": str(error)})
@@ -90,6 +92,21 @@ def patch(raw, edit, changes, config=None, guard=True, running=None):
     if _group(raw) in _MERGED_GROUPS:
         merged = differences.strategic_merge(raw, after)
     return Patch(after, differences.json_patch(raw, after, guard), merged, undo.record(raw, after), refused)
+
+
+def asked(change):
+    """The value that a CHANGE asks for, None where it removes what it names."""
+    if change.get("action") is None:
+        return change.get("value")
+    return change.get("after") if change["action"] == "set" else None
+
+
+def _edit_of(edit, change):
+    """The edit with the path of the container that the change is for."""
+    path, container = (edit or {}).get("path"), change.get("container")
+    if not path or not container or not path.endswith("]"):
+        return edit
+    return dict(edit, path=f"{path[: path.rindex('[')]}[{container}]")
 
 
 def _check_own_places(site):
@@ -214,7 +231,7 @@ def _put(holder, key, value):
 def _flag(site, name, value):
     _refuse(site, "flag")
     layout = site.layout
-    setting = _setting_name(name)
+    setting, value = _setting(name, value)
     if layout.config:
         _config_key(site, setting, value)
     elif layout.script:
@@ -226,9 +243,14 @@ def _flag(site, name, value):
             _container_option(site, container, setting, value)
 
 
-def _setting_name(name):
-    """The setting of a change's name, which is that or a flag (``--max-model-len``)."""
-    return name.lstrip("-").replace("-", "_")
+def _setting(name, value):
+    """``(setting, value)`` of a change's name, which is a setting or a flag; ``--no-`` before a switch turns it round."""
+    setting = name.lstrip("-").replace("-", "_")
+    plain = setting[len("no_") :] if setting.startswith("no_") else None
+    switch = plain and setting not in flags.BY_NAME and flags.BY_NAME.get(plain)
+    if switch and switch.kind == "bool" and value in (True, False, None):
+        return plain, None if value is None else not value
+    return setting, value
 
 
 def _container_option(site, container, name, value):
@@ -437,6 +459,8 @@ def _field(site, name, value):
         _probe(site, name, value)
     elif name == "strategy":
         _strategy(site, value)
+    elif name == "image":
+        _image(site, value)
     else:
         _other(site, name, value)
 
@@ -554,6 +578,16 @@ def _new_shm(site, volumes, value):
     site.container["volumeMounts"] = [*mounts, {"name": name, "mountPath": "/dev/shm"}]
 
 
+def _image(site, value):
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:/@+-]{1,512}", value):
+        raise DocumentError("image: the value is a reference such as vllm/vllm-openai:v0.11.0")
+    if not isinstance(site.container.get("image"), str):
+        raise DocumentError(
+            "image: the object has no container with an image of its own: change it where that comes from"
+        )
+    site.container["image"] = value
+
+
 def _probe(site, name, value):
     _refuse(site, "probes")
     match = _PROBE.fullmatch(name)
@@ -563,16 +597,30 @@ def _probe(site, name, value):
             raise DocumentError(f"the container has no {match.group(1)}")
         _put(probe, match.group(2), value)
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10**6:
+    seconds = value if not isinstance(value, dict) else 1
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 10**6:
         raise DocumentError("startupProbe: the value is the seconds that a start may take")
     probe = site.container.get("startupProbe")
     if probe is None:
         probe = _probe_of_liveness(site)
+    site.container["startupProbe"] = probe
+    if isinstance(value, dict):
+        _probe_fields(probe, value)
+        return
     period = probe.get("periodSeconds") or _PERIOD
     wanted = max(1, math.ceil((value - (probe.get("initialDelaySeconds") or 0)) / period))
     if wanted != (probe.get("failureThreshold") or _THRESHOLD):
         probe["failureThreshold"] = wanted
-    site.container["startupProbe"] = probe
+
+
+def _probe_fields(probe, value):
+    for name, number in value.items():
+        whole = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 10**6
+        if name not in ("failureThreshold", "periodSeconds") or not whole:
+            raise DocumentError(
+                "startupProbe: its fields are failureThreshold and periodSeconds, whole numbers"
+            )
+        probe[name] = number
 
 
 def _probe_of_liveness(site):
@@ -591,6 +639,8 @@ def _strategy(site, value):
     path = site.layout.strategy
     if path is None:
         raise DocumentError(f"a {site.kind} has no update strategy that can be changed here")
+    if isinstance(value, dict) and "type" in value:
+        value = _strategy_of_a_plan(value)
     if value == "Recreate":
         if site.kind != "Deployment":
             raise DocumentError(f"a {site.kind} knows no strategy Recreate")
@@ -602,6 +652,14 @@ def _strategy(site, value):
     holder, key = _holder(site, path)
     if holder.get(key) != wanted:
         holder[key] = wanted
+
+
+def _strategy_of_a_plan(value):
+    """``{type, max_surge, max_unavailable}`` (``costs.rolling``) in the form of the other values."""
+    if value["type"] == "Recreate":
+        return "Recreate"
+    names = {"max_surge": "maxSurge", "max_unavailable": "maxUnavailable"}
+    return {names.get(name, name): number for name, number in value.items() if name != "type"}
 
 
 def _rolling(site, value):

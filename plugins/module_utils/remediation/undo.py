@@ -36,7 +36,7 @@ def record(old, new):
 
     Raises DocumentError where the change touches a secret.
     """
-    secrets = _secrets(old) | _secrets(new)
+    secrets = secrets_of(old) | secrets_of(new)
     found = []
     for step in steps(old, new):
         item = _recorded(step)
@@ -84,7 +84,7 @@ def _common_blanks(one, other):
 # --- secrets
 
 
-def _secrets(value):
+def secrets_of(value):
     """All texts in an object that are secrets: values of variables and arguments with such names."""
     found: set[str] = set()
     if isinstance(value, dict):
@@ -98,10 +98,10 @@ def _secrets(value):
                 if key != "key" and is_secret_name(str(name)):
                     found.add(inner)
             else:
-                found |= _secrets(inner)
+                found |= secrets_of(inner)
     elif isinstance(value, list):
         for inner in value:
-            found |= _secrets(inner)
+            found |= secrets_of(inner)
     parts = {part for text in found for part in re.split(_BETWEEN, text) if not part.startswith("-")}
     return (found | parts) - {""}
 
@@ -133,15 +133,17 @@ def _words_of(item, depth=0):
     return found
 
 
+def holds_secret(value, secrets):
+    """Whether a text in ``value`` is, or has in it, one of ``secrets`` (see ``secrets_of``) or a login in a URL."""
+    return any(
+        {text, *re.split(_BETWEEN, text)} & secrets or flags.without_secrets("", text) != text
+        for text in _texts_in(value)
+    )
+
+
 def _refuse_secret(item, secrets):
-    texts = [
-        text
-        for part in (item, *item.get("words", ()))
-        for text in _texts_in([part.get("before"), part.get("after")])
-    ]
-    for text in texts:
-        pieces = {text, *re.split(_BETWEEN, text)}
-        if pieces & secrets or flags.without_secrets("", text) != text:
+    for part in (item, *item.get("words", ())):
+        if holds_secret([part.get("before"), part.get("after")], secrets):
             raise DocumentError(
                 f"{item['path']} holds a secret, which a change isn't allowed to touch (it would be in the undo record):"
                 " change it by hand"
@@ -169,18 +171,41 @@ def undo(undo_record, live):
 
 
 def restore(undo_record, live):
-    """The object as it would be without the change; see ``undo``."""
+    """The object as it would be without the change; see ``undo``. A step that was taken back by hand is none."""
     found = copied(live)
     try:
         for item in reversed(undo_record["steps"]):
-            _back(item, found, "after", "before")
+            if not _is_back(item, found):
+                _back(item, found, "after", "before")
     except DocumentError as error:
         if _is_undone(undo_record, live):
             return live
         if isinstance(error, _ChangedSince):
-            raise DocumentError(error.sentence(_secrets(live))) from error
+            raise DocumentError(error.sentence(secrets_of(live))) from error
         raise
     return found
+
+
+def _is_back(item, raw):
+    """Whether a step's field is as it was before it, and not as the step left it."""
+    try:
+        _back(item, copied(raw), "after", "before")
+        return False
+    except DocumentError:
+        pass
+    try:
+        _back(item, copied(raw), "before", "after")
+    except DocumentError:
+        return "before" not in item and "words" not in item and not _has_parent(item, raw)
+    return True
+
+
+def _has_parent(item, raw):
+    try:
+        locate_segments(raw, segments_of(item["path"])[:-1], item["path"])
+    except DocumentError:
+        return False
+    return True
 
 
 def _is_undone(undo_record, live):
