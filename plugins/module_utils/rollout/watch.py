@@ -94,7 +94,7 @@ class _Watch:
         raw.setdefault("apiVersion", self.place.api_version)
         query, now = self.query, self.writer.now()
         if query["run"]:
-            pending.renew(self.writer, self.place, query["run"], query["lease"], raw)
+            pending.keep(self.writer, self.place, query["run"], query["lease"], raw)
         self.objects = {}
         pods, replica_sets, children = self._read_pods(raw)
         done, new = progress.progress_of(
