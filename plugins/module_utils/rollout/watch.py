@@ -111,6 +111,7 @@ class _Watch:
             at=stamp(now),
             rollout=dict(
                 {name: getattr(done, name) for name in ("finished", "desired", "updated", "ready", "old")},
+                to_delete=list(done.to_delete),
                 sentence=done.sentence,
             ),
             pods=shown,
