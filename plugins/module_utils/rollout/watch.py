@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from ..documents import log_lines
 from ..evidence import workloads
 from ..evidence.client import ApiError
 from ..evidence.log_scan import LogScanner
@@ -265,7 +266,8 @@ class _Watch:
             return None, None
         excerpt = scanner.close()
         phase = excerpt["markers"][-1]["phase"] if excerpt["markers"] else None
-        text = excerpt["tail"][-1]["text"] if excerpt["tail"] else None
+        lines = log_lines(excerpt)
+        text = lines[-1]["text"] if lines else None
         return phase, text if text is None or len(text) <= _LINE else f"{text[: _LINE - 1]}…"
 
     def _start_seconds(self, raw, new):
