@@ -249,6 +249,14 @@ serving:
           type: int
           returned: always
           sample: 0
+        to_delete:
+          description:
+            - Older pods without whose deletion it can't get on, which are those of the strategy C(OnDelete), and broken ones of a
+              StatefulSet with the pod management policy C(OrderedReady).
+          type: list
+          elements: str
+          returned: always
+          sample: []
         sentence:
           description: All of it in words.
           type: str

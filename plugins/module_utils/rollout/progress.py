@@ -8,7 +8,6 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import math
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..evidence.absent_pods import is_death
@@ -41,8 +40,9 @@ class Problem(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """desired, updated, ready, old: numbers of pods; finished: nothing is left to be done; by_hand: a sentence where
-    somebody must delete the old pods; blockers: names of old pods that a controller waits for.
+    """desired, updated, ready, old: numbers of pods; finished: nothing is left to be done; observed: its controller has seen the
+    change; by_hand: a sentence where only somebody who deletes the old pods updates them; blockers: names of old pods that
+    aren't ready and that a controller waits for; to_delete: of old pods without whose deletion it can't get on.
     """
 
     desired: int
@@ -53,6 +53,7 @@ class Progress(NamedTuple):
     observed: bool
     by_hand: str | None = None
     blockers: tuple[str, ...] = ()
+    to_delete: tuple[str, ...] = ()
 
     @property
     def sentence(self):
@@ -179,16 +180,22 @@ def _stateful_set(raw, pods, generation, _replica_sets):
     old = [pod for pod in kept if _ordinal(pod) >= start + partition]
     there = [pod for pod in new if not is_going(pod)]
     finished = observed and len(there) >= desired and _ready(there) >= desired and not old
-    by_hand = None
+    done = Progress(desired, len(there), _ready(there), len(old), finished, observed)
     if observed and old and strategy.get("type") == "OnDelete":
-        by_hand = _delete_by_hand("StatefulSet", old)
-    blockers = ()
-    if observed and old and not by_hand and spec.get("podManagementPolicy") != "Parallel":
-        # With the policy OrderedReady a pod that never gets ready isn't replaced: the controller waits for it.
-        blockers = tuple(name_of(pod) for pod in old if not is_ready(pod))
-    return Progress(
-        desired, len(there), _ready(there), len(old), finished, observed, by_hand, blockers
-    ), there
+        done = _on_delete(done, "StatefulSet", old)
+    elif observed and spec.get("podManagementPolicy") != "Parallel" and not any(map(is_going, pods)):
+        # With the policy OrderedReady (the default) no pod is replaced while one isn't ready: seen on Kubernetes 1.34.
+        waited_for = [pod for pod in old if not is_ready(pod)]
+        done = done._replace(
+            blockers=tuple(sorted(map(name_of, waited_for))),
+            to_delete=tuple(sorted(name_of(pod) for pod in waited_for if _is_broken(pod))),
+        )
+    return done, there
+
+
+def _is_broken(pod):
+    """Whether a pod that isn't ready won't get so by itself, as far as that shows: its container ended, or can't start."""
+    return not _is_running(pod) or any(item.get("restartCount") for item in statuses(pod))
 
 
 def _ordinal(pod):
@@ -196,9 +203,10 @@ def _ordinal(pod):
     return int(tail) if tail.isdigit() else 0
 
 
-def _delete_by_hand(kind, old):
-    names = " ".join(sorted(name_of(pod) for pod in old))
-    return f"the {kind} updates a pod only when somebody deletes it (OnDelete): kubectl delete pod {names}"
+def _on_delete(done, kind, old):
+    names = sorted(map(name_of, old))
+    by_hand = f"the {kind} updates a pod only when somebody deletes it (OnDelete): kubectl delete pod {' '.join(names)}"
+    return done._replace(by_hand=by_hand, to_delete=tuple(names))
 
 
 def _daemon_set(raw, pods, generation, _replica_sets):
@@ -210,12 +218,12 @@ def _daemon_set(raw, pods, generation, _replica_sets):
         pods, lambda pod: observed and count is not None and _label(pod, "pod-template-generation") == count
     )
     there = [pod for pod in new if not is_going(pod)]
-    by_hand = None
-    if observed and old and ((raw.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete":
-        by_hand = _delete_by_hand("DaemonSet", old)
     updated = status.get("updatedNumberScheduled") or 0
     finished = observed and updated >= desired and (status.get("numberAvailable") or 0) >= desired and not old
-    return Progress(desired, len(there), _ready(there), len(old), finished, observed, by_hand), there
+    done = Progress(desired, len(there), _ready(there), len(old), finished, observed)
+    if observed and old and ((raw.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete":
+        done = _on_delete(done, "DaemonSet", old)
+    return done, there
 
 
 _RULES = {"Deployment": _deployment, "StatefulSet": _stateful_set, "DaemonSet": _daemon_set}
@@ -339,13 +347,13 @@ def problems_of(raw, pods, new, events, nodes, now, since, progress):
         *_refusals(raw, pods, events, now, since),
         *(item for pod in new for item in _of_pod(pod, pods, events, nodes, now)),
     ]
-    if progress.blockers and not any(is_going(pod) for pod in pods):
+    if progress.blockers:
         names = " ".join(progress.blockers)
         found.append(
             Problem(
                 f"the StatefulSet waits for the old {names} to get ready before it makes new pods (podManagementPolicy"
                 f" OrderedReady): kubectl delete pod {names}",
-                True,
+                bool(progress.to_delete),
             )
         )
     unique = dict.fromkeys(found)
@@ -502,12 +510,3 @@ def _share(value, desired, up):
         exact = desired * int(text[:-1]) / 100
         return math.ceil(exact) if up else math.floor(exact)
     return int(text) if text.isdigit() else 0
-
-
-def read_since(text):
-    """An aware datetime, None for an empty text. The text was checked by the module."""
-    return parse_time(text) if text else None
-
-
-def seconds_between(earlier: datetime, later: datetime) -> float:
-    return max(0.0, (later - earlier).total_seconds())

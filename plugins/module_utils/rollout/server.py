@@ -116,10 +116,9 @@ def _container_port(engine):
 
 
 def _served_name(settings):
-    names = value_of(settings, "served_model_name")
-    if isinstance(names, list):
-        names = names[0] if names else None
-    name = names or value_of(settings, "model")
+    name = value_of(settings, "served_model_name" if "served_model_name" in settings else "model")
+    if isinstance(name, list):
+        name = name[0] if name else None
     # Variables that only the container can resolve.
     return name if isinstance(name, str) and "$" not in name else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from ..documents import log_lines
 from ..evidence import workloads
 from ..evidence.client import ApiError
 from ..evidence.log_scan import LogScanner
@@ -94,7 +95,7 @@ class _Watch:
         raw.setdefault("apiVersion", self.place.api_version)
         query, now = self.query, self.writer.now()
         if query["run"]:
-            pending.renew(self.writer, self.place, query["run"], query["lease"], raw)
+            pending.keep(self.writer, self.place, query["run"], query["lease"], raw)
         self.objects = {}
         pods, replica_sets, children = self._read_pods(raw)
         done, new = progress.progress_of(
@@ -111,6 +112,7 @@ class _Watch:
             at=stamp(now),
             rollout=dict(
                 {name: getattr(done, name) for name in ("finished", "desired", "updated", "ready", "old")},
+                to_delete=list(done.to_delete),
                 sentence=done.sentence,
             ),
             pods=shown,
@@ -264,7 +266,8 @@ class _Watch:
             return None, None
         excerpt = scanner.close()
         phase = excerpt["markers"][-1]["phase"] if excerpt["markers"] else None
-        text = excerpt["tail"][-1]["text"] if excerpt["tail"] else None
+        lines = log_lines(excerpt)
+        text = lines[-1]["text"] if lines else None
         return phase, text if text is None or len(text) <= _LINE else f"{text[: _LINE - 1]}…"
 
     def _start_seconds(self, raw, new):
