@@ -106,11 +106,11 @@ def _path_in(raw):
     return paths[0]
 
 
-def workload_patch(object, changes=None, path=None, format="object"):
+def workload_patch(manifest, changes=None, path=None, format="object"):
     """See DOCUMENTATION."""
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.as_written import patch
 
-    raw, changes = plain(object), plain(changes)
+    raw, changes = plain(manifest), plain(changes)
     try:
         if format not in _FORMATS:
             raise DocumentError(f"unknown format {format!r}: it is one of {', '.join(_FORMATS)}")

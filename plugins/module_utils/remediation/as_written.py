@@ -31,13 +31,11 @@ def patch(raw, path, changes, **more):
     for change in changes:
         try:
             made = operation_of(change)
-            where = path_of_container(path, change.get("container"))
-            if where is None:
-                raise DocumentError(f"the object has no container {change['container']} of its own")
         except DocumentError as error:
             refused.append({"change": change, "why": str(error)})
             continue
-        found = operations.patch(after, {"path": where}, [made], guard=guard, **more)
+        where = {"path": path_of_container(path, change.get("container"))}
+        found = operations.patch(after, where, [made], guard=guard, **more)
         after = found.after
         refused += [{"change": change, "why": item["why"]} for item in found.refused]
     whole = operations.patch(raw, {"path": path}, [], guard=guard)
@@ -91,11 +89,17 @@ def _strategy(given):
 
 
 def path_of_container(path, container):
-    """The path of ``container`` where ``path`` is that of the engine's; None: the object has no such container of its own.
+    """The path of ``container`` where ``path`` is that of the engine's.
 
-    path: ``workload.edit.path``; container: a name, None for the engine's own.
+    path: ``workload.edit.path``; container: a name, None for the engine's own. A kind that keeps the engine in fields of its own
+    has no place for another container: there the path is the engine's whatever the name, which its operator gives.
     """
     found = _CONTAINER.search(path or "")
-    if container is None or (found and found.group("name") == container):
+    if container is None or found is None or found.group("name") == container:
         return path
-    return path[: found.start()] + f"{found.group('list')}[{container}]" if found else None
+    return path[: found.start()] + f"{found.group('list')}[{container}]"
+
+
+def is_list_of_containers(path):
+    """Whether the container at ``path`` is one of a list, so that its pod's others are beside it."""
+    return _CONTAINER.search(path or "") is not None

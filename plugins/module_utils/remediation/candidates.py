@@ -202,7 +202,7 @@ class _Candidates:
             and eager is not row
             and margin is not None
             and row["after"]["outside"] >= margin
-            and eager["after"]["outside"] >= 0
+            and (eager["after"]["outside"] or 0) > 0
         ):
             return [eager]
         why = f"the KV cache would be large enough, and {show_bytes(lacking)} would be missing beside the budget"

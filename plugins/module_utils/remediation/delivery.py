@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..diagnosis.commands import command_for, edited_object, in_cluster, namespace_option, reverting_manager
 from ..documents import delivery
 from ..evidence.workloads import api_group
-from .as_written import path_of_container
+from .as_written import is_list_of_containers
 from .workload_kinds import layout_of, refused_in
 
 _REVERTING = ("now", "on_sync", "unknown")
@@ -81,10 +81,9 @@ def _is_own(edit, container):
     """Whether the object holds the container itself, and as one of the ordinary ones: init containers are left alone."""
     if container is None or not edit.get("path"):
         return True
-    role = container.get("role") or "main"
-    found = path_of_container(edit["path"], container["name"])
-    # Kinds without a list of containers keep the engine's in fields of their own.
-    return role == "main" and (found is not None or container.get("engine") is not None)
+    # Kinds without a list of containers keep the engine's in fields of their own, and no other.
+    own = is_list_of_containers(edit["path"]) or container.get("engine") is not None
+    return own and (container.get("role") or "main") == "main"
 
 
 def _unread(edit, pod):

@@ -148,7 +148,7 @@ def test_each_change_goes_to_its_own_container():
         (ENGINE, "proxy", "spec.template.spec.containers[proxy]"),
         ("spec.containers[main]", "side", "spec.containers[side]"),
         ("spec.predictor.model", None, "spec.predictor.model"),
-        ("spec.predictor.model", "proxy", None),
+        ("spec.predictor.model", "kserve-container", "spec.predictor.model"),
         (None, "proxy", None),
     ],
 )
@@ -157,10 +157,27 @@ def test_the_path_of_a_container(path, container, expected):
 
 
 def test_a_container_that_the_object_does_not_have_is_refused():
-    change = as_planned("resources.limits.cpu", None, action="remove", container="proxy")
-    made = patch(manifest(), "spec.predictor.model", [change])
-    assert made.refused == [{"change": change, "why": "the object has no container proxy of its own"}]
+    change = as_planned("resources.limits.cpu", None, action="remove", container="other")
+    made = patch(manifest(), ENGINE, [change])
+    assert [item["change"] for item in made.refused] == [change]
+    assert "containers[other]" in made.refused[0]["why"]
     assert made.json_patch == []
+
+
+def test_an_engine_in_fields_of_its_kind_has_the_name_that_the_operator_gives():
+    raw = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "llama"},
+        "spec": {"predictor": {"model": {"args": ["--max-model-len=8192"]}}},
+    }
+    made = patch(
+        raw,
+        "spec.predictor.model",
+        [as_planned("--max-model-len", 4096, "flag", container="kserve-container")],
+    )
+    assert made.refused == []
+    assert made.after["spec"]["predictor"]["model"]["args"] == ["--max-model-len=4096"]
 
 
 def test_what_is_shown_as_before_is_never_written():

@@ -800,6 +800,18 @@ def test_a_container_that_the_object_does_not_hold_is_left_to_a_person():
     assert "has no container fetch of its own" in item["delivery"]["why"]
 
 
+def test_a_sidecar_of_a_kind_with_fields_of_its_own_is_left_to_a_person():
+    owner = workload("InferenceService", "serving.kserve.io/v1beta1")
+    owner["edit"]["path"] = "spec.predictor.model"
+    seen = pod(limits={"cpu": "4"}, workload=owner)
+    seen["containers"].append(dict(seen["containers"][0], name="agent", engine=None))
+    jobs = change("env", "MAX_JOBS", "set", "2", "it bounds the compilers", "rule")
+    for container, how in (("vllm", "live"), ("agent", "by_hand")):
+        asked = finding("host_oom_compile", jobs, container=container)
+        (item,) = planned(diagnosis(asked), evidence(seen))["changes"]
+        assert item["delivery"]["how"] == how
+
+
 def test_what_the_next_release_overwrites_is_a_risk():
     assert throttled(managed("on_upgrade"))["risks"] == [
         "the next release of Argo CD (Deployment/vllm) overwrites it: change its source too"
