@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import Audit, Kubectl, run_environment, wait_for
+from harness import Audit, Kubectl, api_server_stopped, run_environment, wait_for
 from reader import as_user, reader
 from testcluster import ROOT, fleet, kinds
 from testcluster.cluster import Cluster
@@ -652,6 +652,31 @@ def test_a_lost_answer_is_looked_up_and_nothing_is_written_twice(
         assert (pending, records, scene.spec("Deployment", name)) == (None, [], before)
     else:
         assert (pending, [item["verdict"] for item in records]) == (None, ["served"])
+
+
+def test_an_api_server_that_goes_away_before_the_write_is_waited_for(
+    scene: Scene, cluster: Cluster, interfering: type[Interfering]
+) -> None:
+    scene.apply(workload("away"))
+    gone = threading.Event()
+
+    def away() -> None:
+        with api_server_stopped(cluster):
+            gone.set()
+            time.sleep(2)
+
+    thread = threading.Thread(target=away)
+
+    def leave() -> None:
+        thread.start()
+        gone.wait()
+
+    interfering.times, interfering.what = 1, leave
+    done = scene.do("Deployment", "away", engine_args={"max_model_len": 4096}, run="r")
+    thread.join()
+    assert (done["mode"], done["changed"], gone.is_set()) == ("written", True, True)
+    assert [item["run"] for item in scene.notes("Deployment", "away")[1]] == ["r"]
+    assert '"4096"' in scene.spec("Deployment", "away")
 
 
 def test_a_run_that_was_killed_is_gone_on_with(scene: Scene) -> None:

@@ -202,10 +202,10 @@ def _is_back(item, raw):
 
 def _has_parent(item, raw):
     try:
-        locate_segments(raw, segments_of(item["path"])[:-1], item["path"])
+        parent = value_at(raw, locate_segments(raw, segments_of(item["path"])[:-1], item["path"]))
     except DocumentError:
         return False
-    return True
+    return isinstance(parent, (dict, list))
 
 
 def _is_undone(undo_record, live):

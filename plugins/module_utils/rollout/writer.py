@@ -303,9 +303,8 @@ class _Present(_Work):
         running = _running(self.writer, self.place, path)
         for item in self.wanted:
             try:
+                self._check_wish(current, path, item)
                 made = as_written.patch(current, path, [item], guard=False, running=running)
-                if not made.refused:
-                    self._check_wish(current, path, item)
             except DocumentError as error:
                 refused.append({"change": item, "why": str(error)})
                 continue
@@ -318,13 +317,10 @@ class _Present(_Work):
 
     def _check_wish(self, raw, path, item):
         container = _container(raw, path)
-        env = container.get("env")
-        settings = engine_settings(
-            container.get("command"),
-            container.get("args"),
-            env if isinstance(env, list) else None,
-            defaults=False,
+        command, args = (
+            container.get(name) if _is_texts(container.get(name)) else None for name in ("command", "args")
         )
+        settings = engine_settings(command, args, None, defaults=False)
         image = container.get("image")
         version = self.options.get("engine_version") or (
             image_version(image) if isinstance(image, str) else None
@@ -526,6 +522,10 @@ class _Present(_Work):
         self._note_object(written)
         self.result.update(mode="written")
         self.result["sentence"] += ": this run goes on with it"
+
+
+def _is_texts(value):
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _sizes(wanted):

@@ -614,3 +614,32 @@ def test_a_public_sample_gets_another_length_and_nothing_else(objects, at, name,
 def test_most_samples_are_edited():
     found = [patch(p.values[0][p.values[1]], p.values[3], [flag("max_model_len", 1234)]) for p in sampled()]
     assert len([item for item in found if not item.refused]) >= 20
+
+
+@pytest.mark.parametrize(
+    ("args", "value", "left"),
+    [
+        (["--enable-prefix-caching"], True, ["--no-enable-prefix-caching"]),
+        (["--no-enable-prefix-caching"], None, []),
+        (["--no-enable-prefix-caching"], False, ["--enable-prefix-caching"]),
+        (["--port", "1"], True, ["--port", "1", "--no-enable-prefix-caching"]),
+    ],
+)
+def test_a_switch_that_is_named_by_its_opposite(args, value, left):
+    found = patched(
+        deployment({"args": ["m", *args], "command": ["vllm", "serve"]}),
+        flag("--no-enable-prefix-caching", value),
+    )
+    assert engine_of(found)["args"] == ["m", *left]
+
+
+def test_a_startup_probe_by_its_fields():
+    raw = deployment({"startupProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 10}})
+    wanted = {"failureThreshold": 60, "periodSeconds": 20}
+    assert engine_of(patched(raw, k8s("startupProbe", wanted)))["startupProbe"] == {
+        "tcpSocket": {"port": 1},
+        **wanted,
+    }
+    for wrong in ({"failureThreshold": 0}, {"failureThreshold": "60"}, {"timeoutSeconds": 1}):
+        (refused,) = patched(raw, k8s("startupProbe", wrong)).refused
+        assert refused["why"].startswith("startupProbe: its fields are failureThreshold and periodSeconds")

@@ -221,3 +221,40 @@ def test_changes_of_a_deployment_are_made_once_and_taken_back(words, planned, sc
     last = {(item["target"], item["name"]): item for item in planned}.values()
     assert patch(found.after, EDIT, last).json_patch == []
     assert apply(found.after, undo(found.undo, found.after)) == raw
+
+
+def by_hand(live, field, value):
+    found = copy.deepcopy(live)
+    engine_of(found)[field] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("planned", "field", "value"),
+    [
+        # One of two changed items, an added item, an added variable; the rest stays to be taken back.
+        ([flag(4096), flag(16, "max_num_seqs")], "args", ["--max-model-len", "8192", "--max-num-seqs", "16"]),
+        (
+            [flag(4096), flag(True, "enforce_eager")],
+            "args",
+            ["--max-model-len", "4096", "--max-num-seqs", "8"],
+        ),
+        ([flag(4096), change("env", "A", "set", "1")], "env", []),
+        ([flag(4096), change("env", "A", "set", "1")], "env", None),
+    ],
+)
+def test_what_was_taken_back_by_hand_is_passed_over(planned, field, value):
+    raw = deployment(["--max-model-len", "8192", "--max-num-seqs", "8"], env=[])
+    found = patch(raw, EDIT, planned)
+    assert not found.refused
+    live = by_hand(found.after, field, value)
+    expected = by_hand(raw, field, value) if value is None else raw
+    assert restore(found.undo, live) == expected
+
+
+def test_an_item_that_has_come_in_since_is_not_taken_for_ours():
+    raw = deployment(["--max-model-len", "8192"])
+    found = patch(raw, EDIT, [flag(True, "enforce_eager")])
+    live = by_hand(found.after, "args", ["--max-model-len", "8192", "--port"])
+    with pytest.raises(DocumentError, match="by our change: --enforce-eager; now: --port"):
+        restore(found.undo, live)
