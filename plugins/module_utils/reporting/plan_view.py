@@ -259,7 +259,7 @@ def _short(change):
 def _proof(made, why):
     """The counterfactual; where there is none, what the change rests on."""
     said = clean(made.get("proof"))
-    kind = PROOF_WORDS.get((made.get("change") or {}).get("proof"), "")
+    kind = PROOF_WORDS.get(str(made["change"].get("proof")), "")
     return kind if not said or said in why else said
 
 
