@@ -64,8 +64,9 @@ def _object(item, width, room):
 def _sections(item, width):
     inner = width - _INDENT
     yield _text("", wrap(item["sentence"], width - 2))
-    yield _text("Plan", [] if item["attempts"] else wrap(item["plan"], inner))
-    yield _text("Before", _failure(item["first"], inner))
+    # The plan itself is shown before it.
+    yield _text("Plan", [] if item["attempts"] or item["sentence"] else wrap(item["plan"], inner))
+    yield _text("Before", _failure(item["first"], inner) if item["attempts"] else [])
     yield _text("Done", [line for attempt in item["attempts"] for line in _attempt(attempt, inner)])
     yield _text("Last", _failure(item["last"], inner))
     command = command_lines(item["undo"], inner) if item["undo"] else []
@@ -93,6 +94,7 @@ def _attempt(attempt, width):
     at = f", {attempt['at']}" if attempt["at"] and attempt["changed"] else ""
     for text in (
         attempt["written"] + at if attempt["written"] else "",
+        *[f"warning: {text}" for text in attempt["warnings"]],
         (f"{attempt['verdict']}: {attempt['result']}" if attempt["verdict"] else attempt["result"]) + took
         if attempt["result"]
         else "",

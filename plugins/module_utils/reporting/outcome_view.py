@@ -100,7 +100,7 @@ def object_view(item):
         "namespace": clean((item.get("object") or {}).get("namespace")) or None,
         "verdict": verdict,
         "words": VERDICT_WORDS[verdict],
-        "sentence": clean(item.get("sentence")),
+        "sentence": _without_name(clean(item.get("sentence")), item.get("object") or {}),
         "plan": clean(item.get("plan")),
         "first": first,
         "last": last if last != first else None,
@@ -109,6 +109,14 @@ def object_view(item):
         ],
         "undo": clean(item.get("undo")) or None,
     }
+
+
+def _without_name(sentence, edited):
+    """A sentence without the object's name before it, which stands above it."""
+    place = f"{clean(edited['namespace'])}/" if edited.get("namespace") else ""
+    name = f"{clean(edited.get('kind'))} {place}{clean(edited.get('name'))}: "
+    text = sentence[len(name) :] if sentence.startswith(name) else sentence
+    return text[:1].upper() + text[1:] if text[:1] != "-" else text
 
 
 def _failure(failure):
@@ -125,7 +133,8 @@ def _failure(failure):
 
 
 def _attempt_view(number, attempt):
-    """One change and what came of it: ``{number, step, what, written, at, changed, verdict, result, seconds}``."""
+    """One change and what came of it: ``{number, step, what, written, warnings, at, record, changed, verdict, result,
+    seconds}``; warnings: of the API server."""
     written, checked = attempt.get("written") or {}, attempt.get("verification") or {}
     return {
         "number": number,
@@ -135,6 +144,7 @@ def _attempt_view(number, attempt):
         "written": clean(written.get("sentence")),
         "at": clean(written.get("at")) or None,
         "record": clean(written.get("record")) or None,
+        "warnings": [clean(text) for text in written.get("warnings") or []],
         "verdict": checked.get("verdict"),
         "result": _result(checked),
         "seconds": checked.get("seconds"),

@@ -120,6 +120,7 @@ def _attempt(attempt):
     took = f" (after {attempt['seconds']:.0f} s)" if attempt["seconds"] is not None else ""
     facts = [
         ("Written", escape(attempt["written"])),
+        *[("Warning", escape(text)) for text in attempt["warnings"]],
         ("At", escape(attempt["at"] or "")),
         ("Undo record", code(attempt["record"]) if attempt["record"] else ""),
         ("Verdict", f"{attempt['verdict']}{took}" if attempt["verdict"] else ""),

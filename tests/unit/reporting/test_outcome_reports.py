@@ -114,7 +114,19 @@ def test_a_run_that_writes_nothing_shows_the_plan_and_what_would_be_changed():
     assert "nothing was written\n" in text
     assert "1. --max-model-len: 40960 -> 18224\n            the API server takes it\n" in text
     assert "Undo" not in text
-    assert "  Plan   Deployment/qwen3: first set" in console(outcome(verdict=None, undo=None))
+    assert "  Plan   Deployment/qwen3: first set" in console(outcome(verdict=None, undo=None, sentence=None))
+
+
+def test_the_name_of_the_object_stands_once():
+    text = console(outcome(sentence="Deployment llm/qwen3: nothing is planned."))
+    assert text.splitlines()[1] == "  Nothing is planned."
+
+
+def test_what_the_api_server_warned_of_is_shown():
+    warned = dict(attempt()["written"], warnings=["spec.template: deprecated"])
+    shown = outcome(attempt(written=warned))
+    assert "            warning: spec.template: deprecated\n" in console(shown)
+    assert "- Warning: spec.template: deprecated\n" in markdown(shown)
 
 
 def test_the_same_failure_is_told_once():
