@@ -15,12 +15,15 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fake_engines import DEATHS, engine_spec
 from harness import Audit, Kubectl, wait_for
+from manifests import engine, http_probe, in_namespace, owner, pod_spec
 from reader import READER, WRITER, Granted, granted, manifest, of_account
 from testcluster import fleet
+from testcluster.addresses import free_ports
 from testcluster.cluster import Cluster
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, writer
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, watch, writer
+from ansible_collections.vllm_runbook.oom.plugins.modules import serving_info
 
 NAMESPACE = f"writes-{os.getpid()}"
 NODE = f"fake-{NAMESPACE}"
@@ -264,6 +267,75 @@ def test_a_rule_for_one_object_holds_for_that_one(kubectl: Kubectl, kubeconfig: 
     finally:
         kubectl.apply(roles.objects)
         roles.wait_until(True, "patch", "deployments", "apps")
+
+
+# --- asking the engine
+
+
+@pytest.fixture(scope="module")
+def engine_that_serves(kubectl: Kubectl, scene: None) -> str:
+    """The name of a Deployment whose engine really runs and answers."""
+    port = free_ports(1)[0]
+    container = engine(
+        "Qwen/Qwen3-0.6B",
+        port=port,
+        env={"STANDIN_LAW": "off", "STANDIN_STEP": "0.1"},
+        readinessProbe=http_probe(port),
+    )
+    kubectl.apply(in_namespace([owner("Deployment", "serves", pod_spec(container))], NAMESPACE))
+    kubectl("rollout", "status", "deployment/serves", "-n", NAMESPACE, "--timeout=60s")
+    return "serves"
+
+
+def verdict(kubeconfig: Mapping, name: str) -> dict:
+    """What module ``serving_info`` returns, as that user."""
+    connected = access.connect({"kubeconfig": dict(kubeconfig)}, environ={})
+    place = places.place_of("apps/v1", "Deployment", NAMESPACE, name)
+    options = {key: item.get("default") for key, item in serving_info.argument_spec().items()}
+    query = serving_info.query_of({**options, "kind": "Deployment", "name": name, "wait": 20.0})
+    return watch.watch(connected, place, query)
+
+
+@pytest.mark.kubelet
+def test_the_engine_is_asked_with_the_manifest_as_it_stands(
+    kubeconfig: dict, roles: Granted, engine_that_serves: str
+) -> None:
+    roles.without()
+    serving = verdict(kubeconfig, engine_that_serves)
+    assert (serving["verdict"], serving["verifiable"]) == ("served", True), serving
+    assert serving["engine"]["by"] == "port_forward"
+
+
+@pytest.mark.kubelet
+def test_without_port_forward_the_engine_cannot_be_asked_and_that_is_no_failure(
+    kubectl: Kubectl, kubeconfig: dict, roles: Granted, engine_that_serves: str
+) -> None:
+    roles.without(PORT_FORWARD)
+    serving = verdict(kubeconfig, engine_that_serves)
+    assert (serving["verdict"], serving["verifiable"]) == ("starts", False), serving
+    assert f"needs get and create pods/portforward in namespace {NAMESPACE}" in serving["why"]
+
+
+@pytest.mark.kubelet
+def test_the_proxy_is_enough_for_a_server_without_a_key(
+    kubectl: Kubectl, kubeconfig: dict, roles: Granted, engine_that_serves: str
+) -> None:
+    """What the manifest offers in the place of port-forward."""
+    changed = copy.deepcopy(roles.objects)
+    for item in changed:
+        for rule in item.get("rules", ()):
+            rule["resources"] = [
+                "pods/proxy" if name == "pods/portforward" else name for name in rule["resources"]
+            ]
+    roles.without()
+    kubectl.apply(changed)
+    try:
+        roles.wait_until(True, "create", "pods/proxy")
+        serving = verdict(kubeconfig, engine_that_serves)
+        assert (serving["verdict"], serving["engine"]["by"]) == ("served", "proxy"), serving
+    finally:
+        kubectl.apply(roles.objects)
+        roles.wait_until(True, "create", "pods/portforward")
 
 
 # --- as somebody else
