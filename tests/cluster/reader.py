@@ -94,7 +94,7 @@ class Granted:
         self._left_out = set(left_out)
 
     def _asked_for(self, right: tuple[str, str, str]) -> tuple[str, str]:
-        """The first verb of a right, and where it holds."""
+        """The last verb of a right, the one that least else grants, and where it holds."""
         role, group, resource = right
         for item in self.objects:
             for rule in item.get("rules", ()):
@@ -103,7 +103,7 @@ class Granted:
                     and group in rule["apiGroups"]
                     and resource in rule["resources"]
                 ):
-                    return rule["verbs"][0], item["metadata"].get("namespace", self.namespace)
+                    return rule["verbs"][-1], item["metadata"].get("namespace", self.namespace)
         raise AssertionError(f"no such right: {right}")
 
     def wait_until(

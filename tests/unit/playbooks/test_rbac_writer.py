@@ -39,9 +39,11 @@ def granted(objects, *names):
 
 def test_as_it_stands_it_writes_to_kubernetes_own_kinds_only():
     assert granted(OBJECTS, *roles(OBJECTS)) == {
-        ("apps", "deployments", "patch"),
-        ("apps", "statefulsets", "patch"),
-        ("apps", "daemonsets", "patch"),
+        *(
+            ("apps", resource, verb)
+            for resource in ("deployments", "statefulsets", "daemonsets")
+            for verb in ("get", "patch")
+        ),
         ("", "pods/portforward", "get"),
         ("", "pods/portforward", "create"),
         ("", "pods", "create"),
