@@ -15,7 +15,15 @@ LINES_PER_OBJECT = 20
 OBJECTS = 20
 _INDENT = 9
 # Sections in the order they are shown: label -> (lines it keeps when there is little room, who gets room first).
-_SECTIONS = {"": (2, 0), "Before": (1, 2), "Done": (3, 1), "Last": (2, 3), "Undo": (2, 0), "Plan": (1, 4)}
+_SECTIONS = {
+    "": (2, 0),
+    "Before": (1, 2),
+    "Done": (3, 1),
+    "Would": (3, 1),
+    "Last": (2, 3),
+    "Undo": (2, 0),
+    "Plan": (1, 4),
+}
 _COUNT_WORDS = {
     "failed": "failed",
     "undone": "taken back",
@@ -63,11 +71,13 @@ def _object(item, width, room):
 
 def _sections(item, width):
     inner = width - _INDENT
-    yield _text("", wrap(item["sentence"], width - 2))
+    yield _text("", [] if item["told"] else wrap(item["sentence"], width - 2))
     # The plan itself is shown before it.
     yield _text("Plan", [] if item["attempts"] or item["sentence"] else wrap(item["plan"], inner))
     yield _text("Before", _failure(item["first"], inner) if item["attempts"] else [])
-    yield _text("Done", [line for attempt in item["attempts"] for line in _attempt(attempt, inner)])
+    done = any(attempt["changed"] for attempt in item["attempts"]) or item["verdict"] != "nothing"
+    lines = [line for attempt in item["attempts"] for line in _attempt(attempt, inner)]
+    yield _text("Done" if done else "Would", lines)
     yield _text("Last", _failure(item["last"], inner))
     command = command_lines(item["undo"], inner) if item["undo"] else []
     yield Section("Undo", [command], len(command), _SECTIONS["Undo"][1], tuple(command))
@@ -88,16 +98,16 @@ def _failure(failure, width):
 
 def _attempt(attempt, width):
     """One change and what came of it."""
-    what = "; ".join(attempt["what"]) or f"step {attempt['step']}"
-    lines = wrap(f"{attempt['number']}. {what}", width, "   ")
+    what = attempt["what"] or [f"step {attempt['step']}"]
+    lines = [line for text in what for line in wrap(text, width - 3, "  ")]
     took = f" (after {attempt['seconds']:.0f} s)" if attempt["seconds"] is not None else ""
-    at = f", {attempt['at']}" if attempt["at"] and attempt["changed"] else ""
+    at = f" at {attempt['at']}" if attempt["at"] and attempt["changed"] else ""
+    verdict = f"{attempt['verdict']}: " if attempt["verdict"] else ""
     for text in (
         attempt["written"] + at if attempt["written"] else "",
+        verdict + attempt["result"] + took if attempt["result"] else "",
         *[f"warning: {text}" for text in attempt["warnings"]],
-        (f"{attempt['verdict']}: {attempt['result']}" if attempt["verdict"] else attempt["result"]) + took
-        if attempt["result"]
-        else "",
     ):
-        lines += ["   " + line for line in wrap(text, width - 3, "  ")]
-    return lines
+        lines += wrap(text, width - 3, "  ")
+    mark = f"{attempt['number']}. "
+    return [(mark if number == 0 else "   ") + line for number, line in enumerate(lines)]

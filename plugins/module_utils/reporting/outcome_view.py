@@ -23,6 +23,13 @@ VERDICT_WORDS = {
 # Worst first, for the overview and the counts.
 _ORDER = ("failed", "undone", _NOTHING, "starts", "served", "held")
 _UNVERIFIED = "not verifiable here"
+# What module ``workload`` did with a change, in words.
+_MODE_WORDS = {
+    "written": "written",
+    "dry_run": "not written: the API server has gone through it",
+    "client_side": "not written: computed here, the API server wasn't asked",
+    "unchanged": "it was so already",
+}
 _MAX_OBJECTS = 50
 
 
@@ -88,10 +95,10 @@ def _changed(attempt):
 
 
 def object_view(item):
-    """One object's outcome as text: ``{ref, namespace, verdict, words, sentence, plan, first, last, attempts, undo}``.
+    """One object's outcome as text: ``{ref, namespace, verdict, words, sentence, told, plan, first, last, attempts, undo}``.
 
-    first, last: the failure before the first change and that of the last attempt that failed, in a sentence each; attempts: see
-    ``_attempt_view``; undo: the command that takes everything back.
+    told: whether the attempts tell what the sentence does; first, last: the failure before the first change and that of the last
+    attempt that failed, in a sentence each; attempts: see ``_attempt_view``; undo: the command that takes everything back.
     """
     verdict = _verdict(item)
     first, last = _failure(item.get("first_failure")), _failure(item.get("last_failure"))
@@ -101,6 +108,7 @@ def object_view(item):
         "verdict": verdict,
         "words": VERDICT_WORDS[verdict],
         "sentence": _without_name(clean(item.get("sentence")), item.get("object") or {}),
+        "told": _told(item),
         "plan": clean(item.get("plan")),
         "first": first,
         "last": last if last != first else None,
@@ -109,6 +117,17 @@ def object_view(item):
         ],
         "undo": clean(item.get("undo")) or None,
     }
+
+
+def _told(item):
+    """Whether the attempts say it all: nothing came between, and what was written was verified."""
+    attempts = item.get("attempts") or []
+    if not attempts or item.get("problem"):
+        return False
+    return all(
+        attempt.get("verification") or (not _changed(attempt) and (attempt.get("written") or {}).get("mode"))
+        for attempt in attempts
+    )
 
 
 def _without_name(sentence, edited):
@@ -141,7 +160,7 @@ def _attempt_view(number, attempt):
         "step": attempt.get("step"),
         "what": [change_line(change) for change in attempt.get("changes") or []],
         "changed": _changed(attempt),
-        "written": clean(written.get("sentence")),
+        "written": _MODE_WORDS.get(written.get("mode") or "") or clean(written.get("sentence")),
         "at": clean(written.get("at")) or None,
         "record": clean(written.get("record")) or None,
         "warnings": [clean(text) for text in written.get("warnings") or []],

@@ -211,7 +211,7 @@ def _next(item, first, limits):
     with_ = "".join(f" and {number}" for number in applied.get("with") or [])
     steps = f"step{'s' if with_ else ''} {applied['step']}{with_}"
     if limits.get("apply"):
-        return f"{steps} {'are' if with_ else 'is'} written now"
+        return f"{steps} {'are' if with_ else 'is'} to be written"
     return f"add -e vllm_oom_apply=true to write {steps} and watch what comes of it"
 
 

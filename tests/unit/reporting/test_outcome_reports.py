@@ -34,7 +34,8 @@ def attempt(verdict="served", changed=True, sentence="it answered a request", ve
         "changes": [made()["change"]],
         "written": {
             "changed": changed,
-            "sentence": "1 change is written",
+            "mode": "written" if changed else "dry_run",
+            "sentence": "Deployment/qwen3 was changed: --max-model-len: 40960 -> 18224",
             "at": "2026-11-30T07:00:00Z",
             "record": "r-1",
         },
@@ -77,13 +78,12 @@ def test_what_was_changed_what_came_of_it_and_how_to_take_it_back():
     assert console(shown) == (
         """\
 Deployment/qwen3 (namespace llm): it serves: the new engine answered a request
-  --max-model-len 18224 was written, and the model serves again.
   Before llm/qwen3-0: kv_max_len: One request needs 10 GiB, and 4.45 GiB are there.
   Done   1. --max-model-len: 40960 -> 18224
-            1 change is written, 2026-11-30T07:00:00Z
+            written at 2026-11-30T07:00:00Z
             failed: the new pod died: GPU memory ran out (after 73 s)
          2. --enforce-eager: vLLM's default -> on
-            1 change is written, 2026-11-30T07:00:00Z
+            written at 2026-11-30T07:00:00Z
             served: it answered a request (after 73 s)
   Last   llm/qwen3-1: cudagraph_capture_oom: Graph capture found no memory.
   Undo   ansible-playbook vllm_runbook.oom.rollback_oom -e vllm_oom_namespace=llm -e \\
@@ -106,15 +106,43 @@ def test_an_engine_that_cannot_be_asked_is_no_failure():
     )
 
 
-def test_a_run_that_writes_nothing_shows_the_plan_and_what_would_be_changed():
-    dry = attempt(
-        changed=False, verification=None, written={"changed": False, "sentence": "the API server takes it"}
-    )
-    text = console(outcome(dry, verdict=None, undo=None, sentence=None))
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dry_run", "not written: the API server has gone through it"),
+        ("client_side", "not written: computed here, the API server wasn't asked"),
+        ("unchanged", "it was so already"),
+        (None, "nothing could be asked"),
+    ],
+)
+def test_a_run_that_writes_nothing_shows_what_would_be_changed(mode, said):
+    written = {"changed": False, "mode": mode, "sentence": "nothing could be asked"}
+    dry = attempt(changed=False, verification=None, written=written)
+    text = console(outcome(dry, verdict=None, undo=None))
     assert "nothing was written\n" in text
-    assert "1. --max-model-len: 40960 -> 18224\n            the API server takes it\n" in text
+    assert f"  Would  1. --max-model-len: 40960 -> 18224\n            {said}\n" in text
     assert "Undo" not in text
+
+
+def test_without_an_attempt_the_plan_is_shown():
     assert "  Plan   Deployment/qwen3: first set" in console(outcome(verdict=None, undo=None, sentence=None))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "more", "told"),
+    [
+        ([attempt()], {}, True),
+        ([attempt()], {"problem": "the API server went away"}, False),
+        ([attempt(verification=None)], {}, False),
+        ([attempt(changed=False, verification=None)], {"verdict": None}, True),
+        ([attempt(changed=False, verification=None, written={"changed": False})], {"verdict": None}, False),
+        ([], {"verdict": None}, False),
+    ],
+)
+def test_the_sentence_is_shown_where_the_attempts_do_not_say_it(attempts, more, told):
+    shown = outcome(*attempts, **more)
+    assert ("the model serves again" in console(shown)) is not told
+    assert "the model serves again" in markdown(shown)
 
 
 def test_the_name_of_the_object_stands_once():
@@ -125,6 +153,7 @@ def test_the_name_of_the_object_stands_once():
 def test_what_the_api_server_warned_of_is_shown():
     warned = dict(attempt()["written"], warnings=["spec.template: deprecated"])
     shown = outcome(attempt(written=warned))
+    assert "written at 2026-11-30T07:00:00Z" in console(shown)
     assert "            warning: spec.template: deprecated\n" in console(shown)
     assert "- Warning: spec.template: deprecated\n" in markdown(shown)
 

@@ -294,8 +294,8 @@ def test_the_step_to_decide_on(changes, apply, first):
 @pytest.mark.parametrize(
     ("apply", "limits", "said"),
     [
-        ({"step": 1, "with": []}, {"apply": True}, "step 1 is written now"),
-        ({"step": 1, "with": [3]}, {"apply": True}, "steps 1 and 3 are written now"),
+        ({"step": 1, "with": []}, {"apply": True}, "step 1 is to be written"),
+        ({"step": 1, "with": [3]}, {"apply": True}, "steps 1 and 3 are to be written"),
         (
             {"step": 1, "with": [2, 3]},
             {},
