@@ -175,6 +175,6 @@ def _result(checked):
     if not checked:
         return ""
     said = clean(checked.get("sentence"))
-    if checked.get("verifiable") is False and not said.startswith(_UNVERIFIED):
+    if checked.get("verifiable") is False and _UNVERIFIED not in said:
         said = f"{_UNVERIFIED}: {said}" if said else _UNVERIFIED
     return said or VERDICT_WORDS.get(checked.get("verdict") or "", "")
