@@ -98,7 +98,7 @@ def _failure(failure, width):
 
 def _attempt(attempt, width):
     """One change and what came of it."""
-    what = attempt["what"] or [f"step {attempt['step']}"]
+    what = attempt["what"] or ([f"step {attempt['step']}"] if attempt["step"] is not None else [])
     lines = [line for text in what for line in wrap(text, width - 3, "  ")]
     took = f" (after {attempt['seconds']:.0f} s)" if attempt["seconds"] is not None else ""
     at = f" at {attempt['at']}" if attempt["at"] and attempt["changed"] else ""
@@ -109,5 +109,6 @@ def _attempt(attempt, width):
         *[f"warning: {text}" for text in attempt["warnings"]],
     ):
         lines += wrap(text, width - 3, "  ")
-    mark = f"{attempt['number']}. "
+    # What was taken back is no attempt: only what was seen afterwards is told.
+    mark = f"{attempt['number']}. " if what else "-  "
     return [(mark if number == 0 else "   ") + line for number, line in enumerate(lines)]

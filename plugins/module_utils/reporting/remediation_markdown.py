@@ -116,7 +116,8 @@ def _failure(failure):
 
 def _attempt(attempt):
     step = f" (step {attempt['step']} of the plan)" if attempt["step"] is not None else ""
-    lines = [f"### Attempt {attempt['number']}{step}", "", *[f"- {code(text)}" for text in attempt["what"]]]
+    title = f"### Attempt {attempt['number']}{step}" if attempt["what"] or step else "### Afterwards"
+    lines = [title, "", *[f"- {code(text)}" for text in attempt["what"]]]
     took = f" (after {attempt['seconds']:.0f} s)" if attempt["seconds"] is not None else ""
     facts = [
         ("Written", escape(attempt["written"])),
@@ -126,4 +127,4 @@ def _attempt(attempt):
         ("Verdict", f"{attempt['verdict']}{took}" if attempt["verdict"] else ""),
         ("Seen", escape(attempt["result"])),
     ]
-    return [*lines, "", *[f"- {name}: {text}" for name, text in facts if text]]
+    return [*lines, *[f"- {name}: {text}" for name, text in facts if text]]

@@ -162,6 +162,13 @@ def test_the_same_failure_is_told_once():
     assert "Last" not in console(outcome(attempt("failed"), verdict="failed", last_failure=dict(FIRST)))
 
 
+def test_what_was_seen_after_a_rollback_is_no_attempt():
+    seen = {"verdict": None, "verifiable": None, "seconds": None, "sentence": "1 of 1 pods updated"}
+    shown = outcome(documents.outcome_attempt(verification=seen), verdict="undone", undo=None)
+    assert "  Done   -  1 of 1 pods updated\n" in console(shown)
+    assert "### Afterwards\n\n- Seen: 1 of 1 pods updated\n" in markdown(shown)
+
+
 def test_several_objects_have_an_overview_worst_first():
     many = [outcome(attempt(), name=f"m-{number:02}") for number in range(21)]
     many += [outcome(attempt("failed"), name="bad", verdict="failed"), outcome(name="none", verdict=None)]
