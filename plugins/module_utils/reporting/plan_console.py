@@ -31,7 +31,7 @@ _SECTIONS = {
     "Or": (1, 5),
     "Refused": (1, 6),
     "By hand": (1, 7),
-    "Risks": (1, 8),
+    "Also": (1, 8),
     "Don't": (2, 9),
     "Left out": (1, 11),
     "Note": (1, 10),
@@ -95,15 +95,18 @@ def _sections(item, width):
     yield _text("", wrap(means[:1].upper() + means[1:] + ".", width - 2) if means else [])
     yield _text("Blocked", bullets(item["blocked"], inner))
     if first is None:
-        yield _text("Change", wrap("nothing: see below", inner))
+        against = f" against {item['causes'][0]['cause']}" if item["causes"] else ""
+        yield _text("Change", wrap(f"nothing is planned{against}", inner))
     else:
         yield from _step(first, inner)
     yield _text("Next", wrap(item["next"], inner))
-    harm = [step for step in others if step["role"] == "trigger"]
+    # Of a pod that didn't fail, all of it is against risks.
+    main = first["role"] if first else "trigger"
+    harm = [step for step in others if step["role"] == main]
     yield _steps("Or", harm, inner, "planned")
     yield _steps("Refused", harm, inner, "refused")
     yield _steps("By hand", harm, inner, "advised")
-    yield _steps("Risks", [step for step in others if step["role"] != "trigger"], inner)
+    yield _steps("Also", [step for step in others if step["role"] != main], inner)
     yield _refusals("Don't", item["rejected"], inner)
     yield _refusals("Left out", item["considered"], inner)
     yield _text("Note", bullets(item["notes"], inner))
@@ -169,8 +172,8 @@ def _steps(label, steps, width, state=None):
 
 
 def _in_short(step, label):
-    """A step in a line or two; under Risks also what it is against: harm that wasn't done yet, or that made it worse."""
-    against = f"against {', '.join(step['causes'])}: " if label == "Risks" else ""
+    """A step in a line or two; under Also with what it is against: harm that wasn't done yet, or that made it worse."""
+    against = f"against {', '.join(step['causes'])}: " if label == "Also" else ""
     if step["state"] == "planned":
         return f"{against}{step['short']} (costs {step['takes']}; {_SHORT_HOW[step['how']]})"
     why = step["refused"] if step["state"] == "refused" else step["why"]

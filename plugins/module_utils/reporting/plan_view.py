@@ -110,7 +110,7 @@ def object_view(item, limits):
     done or a ``risk``; next: what to do now, in a sentence.
     """
     steps = _steps(item)
-    first = _first(steps, item.get("apply") or {})
+    first = _first(steps, item)
     return {
         "ref": object_ref(item),
         "namespace": clean((item.get("object") or {}).get("namespace")) or None,
@@ -185,28 +185,30 @@ def _step_view(number, changes, several):
     }
 
 
-def _first(steps, applied):
-    """The step to decide on: the one that would be written, else the best against the trigger, else the best of all."""
+def _first(steps, item):
+    """The step to decide on: the one that would be written, else the best against what the plan is against first; None where
+    there is none against that, however much could be changed besides."""
+    chosen = (item.get("apply") or {}).get("step")
     for step in steps:
-        if step["number"] == applied.get("step"):
+        if step["number"] == chosen:
             return step
-    for ours in ([step for step in steps if step["role"] == "trigger"], steps):
-        for state in PLAN_STATES:
-            for step in ours:
-                if step["state"] == state:
-                    return step
+    wanted = (item.get("causes") or [None])[0]
+    for state in PLAN_STATES:
+        for step in steps:
+            if step["state"] == state and wanted in step["causes"]:
+                return step
     return None
 
 
 def _next(item, first, limits):
     """What to do now, in a sentence; empty where the step says it all."""
     applied = item.get("apply") or {}
-    if first is None or item.get("blocked"):
+    if item.get("blocked"):
         return ""
     if applied.get("step") is None:
         why = clean(applied.get("why"))
         # What the step needs, or who reverts it, is said beside it.
-        said = [*first["refused"], first["delivery"].partition(": ")[2]]
+        said = [*first["refused"], first["delivery"].partition(": ")[2]] if first else []
         return "" if any(text and text in why for text in said) else why
     with_ = "".join(f" and {number}" for number in applied.get("with") or [])
     steps = f"step{'s' if with_ else ''} {applied['step']}{with_}"
@@ -259,8 +261,9 @@ def _short(change):
 def _proof(made, why):
     """The counterfactual; where there is none, what the change rests on."""
     said = clean(made.get("proof"))
-    kind = PROOF_WORDS.get(str(made["change"].get("proof")), "")
-    return kind if not said or said in why else said
+    proof = str(made["change"].get("proof"))
+    only_why = not said or said in why or said.removesuffix(f" (by {proof})") in why
+    return PROOF_WORDS.get(proof, "") if only_why else said
 
 
 def _restarts(made):

@@ -139,7 +139,7 @@ StatefulSet/qwen3 (namespace llm): kv_max_len
   Refused   2. set --tensor-parallel-size to 2, set resources.limits.nvidia.com/gpu to 2: a pod
                would take 2 GPUs: give max_gpus (vllm_oom_max_gpus), 2 or more
   By hand   3. use a GPU or slice with more memory: 1 x H200 would hold it
-  Risks     4. against cpu_limit_set: remove resources.limits.cpu (costs how long a request may be;
+  Also      4. against cpu_limit_set: remove resources.limits.cpu (costs how long a request may be;
                live)
   Don't     - lower --gpu-memory-utilization: it makes the KV cache still smaller
   Left out  - add --enforce-eager: it frees too little
@@ -280,7 +280,7 @@ def test_what_stands_against_everything_is_said_once_and_first():
     [
         ([made(state="refused"), made("--x", 1, 2, step=2)], None, 2),
         ([made(state="advised", action=None), made("--x", 1, 2, "refused", step=2)], None, 2),
-        ([made(state="refused"), made("--x", 1, 2, step=2, role="risk")], None, 1),
+        ([made(state="refused"), made("--x", 1, 2, step=2, role="risk", cause="cpu_limit_set")], None, 1),
         ([made(role="risk")], None, 1),
         ([made(), made("--x", 1, 2, step=2)], {"step": 2}, 2),
         ([], None, None),
@@ -308,6 +308,34 @@ def test_the_step_to_decide_on(changes, apply, first):
 )
 def test_what_comes_next(apply, limits, said):
     assert plan_view(document(object_plan(made(), apply=apply), **limits))["plans"][0]["next"] == said
+
+
+def test_what_is_only_a_risk_is_no_answer_to_what_happened():
+    shown = object_plan(
+        made("resources.limits.memory", "256Mi", "10Gi", target="k8s", role="risk", cause="memory_limit_low"),
+        causes=["sampler_warmup_oom", "memory_limit_low"],
+        apply={
+            "step": None,
+            "with": [],
+            "changes": [],
+            "why": "nothing is planned against sampler_warmup_oom: too little",
+        },
+    )
+    text = console(shown)
+    assert "  Change    nothing is planned against sampler_warmup_oom\n" in text
+    assert "  Next      nothing is planned against sampler_warmup_oom: too little\n" in text
+    assert "  Also      1. against memory_limit_low: set resources.limits.memory to 10Gi" in text
+
+
+def test_of_a_pod_that_did_not_fail_the_risk_is_what_it_is_about():
+    text = console(object_plan(made(role="risk", cause="cpu_limit_set"), causes=["cpu_limit_set"]))
+    assert "  Change    step 1, may be made:\n" in text
+
+
+@pytest.mark.parametrize("said", ["that many tokens fit", "that many tokens fit (by budget)", None])
+def test_a_proof_that_only_repeats_why_says_what_it_rests_on(said):
+    (step,) = plan_view(document(object_plan(made(proof=said))))["plans"][0]["steps"]
+    assert step["proof"] == "shown by the memory budget"
 
 
 # Room.
@@ -351,7 +379,7 @@ def test_an_object_takes_at_most_25_lines_of_100_characters():
         "Or",
         "Refused",
         "By hand",
-        "Risks",
+        "Also",
         "Don't",
         "Left out",
     ):

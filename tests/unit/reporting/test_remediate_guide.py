@@ -48,7 +48,7 @@ def test_the_permissions_are_those_that_there_are():
     for word, taken, what in table("Words of ``vllm_oom_allow``"):
         word = word.strip("`")
         assert limits.PERMISSIONS[word] == taken
-        assert set(re.findall(r"``(--[\w-]+)``", what)) == flags.get(word, set())
+        assert set(re.findall(r"``([\w-]+)``", what)) == flags.get(word, set())
     assert [row[0].strip("`") for row in table("Words of ``vllm_oom_allow``")] == list(limits.PERMISSIONS)
 
 
