@@ -20,7 +20,7 @@ import pytest
 from fake_engines import DEATHS, Death, engine_spec
 from harness import Audit, Kubectl, Runbook, wait_for
 from in_process import Read, connect, read
-from reader import READER, as_user, manifest, reader
+from reader import READER, Granted, as_user, manifest, reader
 from testcluster import fleet
 from testcluster.cluster import Cluster
 from testcluster.image import vllm_image
@@ -170,40 +170,11 @@ def _name(pod: dict) -> str:
     return pod["metadata"]["name"].split("-")[0]
 
 
-class Granted:
+class ReaderGranted(Granted):
     """The manifest, with its namespace changed and nothing else, and what is left of it."""
 
     def __init__(self, kubectl: Kubectl):
-        self.objects = manifest(NAMESPACE)
-        self.kubectl = kubectl
-        self._left_out: set[tuple[str, str, str]] = set()
-
-    def rights(self, *roles: str) -> set[tuple[str, str, str]]:
-        """(role, API group, resource) of everything in those roles."""
-        return {
-            (item["metadata"]["name"], group, resource)
-            for item in self.objects
-            for rule in item.get("rules", ())
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            if item["metadata"]["name"] in roles
-        }
-
-    def without(self, *left_out: tuple[str, str, str]) -> None:
-        """Grant everything but that; returns when the API server goes by it."""
-        objects = copy.deepcopy(self.objects)
-        for item in objects:
-            for rule in item.get("rules", ()):
-                place = (item["metadata"]["name"], rule["apiGroups"][0])
-                rule["resources"] = [name for name in rule["resources"] if (*place, name) not in left_out]
-            if "rules" in item:
-                item["rules"] = [rule for rule in item["rules"] if rule["resources"]]
-        self.kubectl.apply(objects)
-        # One of each role that has changed: a role changes as a whole.
-        for role, group, resource in {right[0]: right for right in self._left_out ^ set(left_out)}.values():
-            namespace = "default" if role == NODE_EVENTS else NAMESPACE
-            self.wait_until((role, group, resource) not in left_out, "get", resource, group, namespace)
-        self._left_out = set(left_out)
+        super().__init__(kubectl, NAMESPACE, manifest(NAMESPACE), READER)
 
     def exec(self, verbs: list[str]) -> None:
         """Bind the role that only exec needs, with those verbs; without any it allows nothing."""
@@ -216,29 +187,6 @@ class Granted:
         for verb in ("get", "create"):
             self.wait_until(verb in verbs, verb, "pods/exec")
 
-    def wait_until(
-        self, allowed: bool, verb: str, resource: str, group: str = "", namespace: str = NAMESPACE
-    ) -> None:
-        """Until the authorizer says so of the reader: it hears of changed roles by a watch."""
-        name, _slash, subresource = resource.partition("/")
-        wanted = {"verb": verb, "group": group, "resource": name, "namespace": namespace}
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": USER,
-                "groups": ["system:authenticated"],
-                "resourceAttributes": {**wanted, "subresource": subresource},
-            },
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-        def said() -> bool:
-            answer = self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(review))
-            return json.loads(answer)["status"]["allowed"] is allowed
-
-        wait_for(f"{'may' if allowed else 'may not'} {verb} {resource}", said, every=0.05)
-
 
 @pytest.fixture(scope="module")
 def access(cluster: Cluster, kubectl: Kubectl, scene: None) -> Iterator[dict]:
@@ -248,14 +196,14 @@ def access(cluster: Cluster, kubectl: Kubectl, scene: None) -> Iterator[dict]:
 
 
 @pytest.fixture(scope="module")
-def granted(kubectl: Kubectl, access: dict) -> Granted:
-    whole = Granted(kubectl)
+def granted(kubectl: Kubectl, access: dict) -> ReaderGranted:
+    whole = ReaderGranted(kubectl)
     whole.wait_until(True, "list", "pods")
     return whole
 
 
 @pytest.fixture(scope="module")
-def everything(access: dict, granted: Granted) -> Read:
+def everything(access: dict, granted: ReaderGranted) -> Read:
     """What is seen with the whole manifest."""
     granted.without()
     return read(connect(access))
@@ -292,7 +240,7 @@ def test_the_manifest_is_enough(everything: Read) -> None:
 
 
 def test_the_playbook_with_the_token(
-    runbook: Runbook, access: dict, granted: Granted, tmp_path: Path
+    runbook: Runbook, access: dict, granted: ReaderGranted, tmp_path: Path
 ) -> None:
     granted.without()
     run = runbook(kubeconfig=_file(access, tmp_path))
@@ -308,7 +256,7 @@ def _file(access: dict, folder: Path) -> Path:
 
 
 def test_rules_for_what_is_not_installed_cost_nothing(
-    access: dict, granted: Granted, everything: Read, audit: Audit
+    access: dict, granted: ReaderGranted, everything: Read, audit: Audit
 ) -> None:
     """Nobody is asked about the kinds of other makers where no pod has such an owner."""
     others = {right for right in granted.rights(READER) if right[1] not in (*OF_KUBERNETES, *LISTED)}
@@ -328,14 +276,14 @@ def test_rules_for_what_is_not_installed_cost_nothing(
 # --- with a part of it
 
 
-def test_every_right_of_kubernetes_itself_is_left_out_once(granted: Granted) -> None:
+def test_every_right_of_kubernetes_itself_is_left_out_once(granted: ReaderGranted) -> None:
     tried = {right for right in granted.rights(READER, NODE_READER, NODE_EVENTS) if right[1] in OF_KUBERNETES}
     assert tried == {*RIGHTS, PODS}
 
 
 @pytest.mark.parametrize("right", RIGHTS, ids="-".join)
 def test_a_missing_right_is_named_and_the_rest_is_diagnosed(
-    right: tuple[str, str, str], access: dict, granted: Granted, everything: Read
+    right: tuple[str, str, str], access: dict, granted: ReaderGranted, everything: Read
 ) -> None:
     granted.without(right)
     seen = read(connect(access))
@@ -351,7 +299,7 @@ def test_a_missing_right_is_named_and_the_rest_is_diagnosed(
 
 
 def test_pods_logs_and_events_are_enough_to_begin_with(
-    access: dict, granted: Granted, everything: Read
+    access: dict, granted: ReaderGranted, everything: Read
 ) -> None:
     """As the README says."""
     kept = {PODS, (READER, "", "pods/log"), (READER, "", "events")}
@@ -370,7 +318,7 @@ def test_pods_logs_and_events_are_enough_to_begin_with(
 
 
 def test_without_pods_nothing_can_be_read(
-    runbook: Runbook, access: dict, granted: Granted, tmp_path: Path
+    runbook: Runbook, access: dict, granted: ReaderGranted, tmp_path: Path
 ) -> None:
     granted.without(PODS)
     refused = f"does not allow {USER} to read pods; needs: list pods in namespace {NAMESPACE}"
@@ -384,7 +332,7 @@ def test_without_pods_nothing_can_be_read(
 # --- as somebody else
 
 
-def test_other_namespaces_are_refused_by_name(access: dict, granted: Granted) -> None:
+def test_other_namespaces_are_refused_by_name(access: dict, granted: ReaderGranted) -> None:
     granted.without()
     assert _sentence(access, namespace="default").endswith("needs: list pods in namespace default")
     assert _sentence(access, all_namespaces=True).endswith("needs: list pods in all namespaces")
@@ -402,14 +350,16 @@ def test_a_token_that_says_nothing(cluster: Cluster, user: dict, sentence: str) 
     assert sentence in _sentence(as_user(cluster, user, NAMESPACE))
 
 
-def test_an_administrator_acts_as_the_reader(cluster: Cluster, granted: Granted, everything: Read) -> None:
+def test_an_administrator_acts_as_the_reader(
+    cluster: Cluster, granted: ReaderGranted, everything: Read
+) -> None:
     granted.without((READER, "", "resourcequotas"))
     seen = read(connect(cluster.kubeconfig, impersonate_user=USER), namespace=NAMESPACE)
     assert seen.missing_rights == {f"list resourcequotas in namespace {NAMESPACE}"}
     assert seen.causes == everything.causes
 
 
-def test_the_reader_acts_as_nobody_else(access: dict, granted: Granted) -> None:
+def test_the_reader_acts_as_nobody_else(access: dict, granted: ReaderGranted) -> None:
     said = _sentence(access, impersonate_user="admin")
     assert said.endswith(f"does not allow {USER} to act as somebody else; needs: impersonate users")
 
@@ -441,7 +391,7 @@ UNKNOWN_USE = "not entered: how much of its memory limit it uses is unknown"
     ids=["exec-none", "exec-create", "metrics-none", "metrics-get"],
 )
 def test_exec_needs_its_own_rights(
-    pod: str, verbs: list[str], reason: str, needs: str, access: dict, granted: Granted
+    pod: str, verbs: list[str], reason: str, needs: str, access: dict, granted: ReaderGranted
 ) -> None:
     granted.without()
     granted.exec(verbs)
@@ -453,7 +403,7 @@ def test_exec_needs_its_own_rights(
 
 
 @pytest.mark.kubelet
-def test_exec_with_its_rights(kubectl: Kubectl, access: dict, granted: Granted) -> None:
+def test_exec_with_its_rights(kubectl: Kubectl, access: dict, granted: ReaderGranted) -> None:
     container = {
         "name": "vllm",
         "image": vllm_image("0.11.0"),

@@ -19,7 +19,9 @@ _BY_PERSON = "only a person can do it"
 
 def delivered(operation, pod, container):
     """The delivery of an operation on a container of the evidence's ``pod`` (see ``documents.delivery``)."""
-    command = operation.get("command") or command_for(_as_change(operation), pod, container)
+    # The diagnosis' own command has the diagnosis' value; the plan may have computed another one.
+    stated = operation.get("command") if operation["action"] is None else None
+    command = stated or command_for(_as_change(operation), pod, container)
     if operation["action"] is None:
         return delivery("by_hand", _BY_PERSON, command)
     if not in_cluster(pod):

@@ -271,7 +271,9 @@ class _Object:
                     predicted={"before": step.before, "after": step.after},
                     costs=step.costs,
                     takes=costs.in_words(step.costs),
-                    delivery=delivered(item, pod, _container(pod, item["container"]) or container),
+                    delivery=delivered(
+                        item, pod, _with_limits(_container(pod, item["container"]) or container, made)
+                    ),
                     **({} if advised else self._restart(item, pod, container, back)),
                 )
             )
@@ -415,6 +417,19 @@ def _has_trigger(result):
 def _container(pod, name):
     containers = pod.get("containers") or []
     return next((item for item in containers if item["name"] == name), None)
+
+
+def _with_limits(container, made):
+    """The container with the limits of a step: the command for its request is given after that for its limit."""
+    limits = {
+        item["name"][len(_LIMITS) :]: item["after"]
+        for item in made
+        if item["name"].startswith(_LIMITS) and item["container"] == (container or {}).get("name")
+    }
+    if not limits:
+        return container
+    resources = container.get("resources") or {}
+    return dict(container, resources=dict(resources, limits={**(resources.get("limits") or {}), **limits}))
 
 
 def _shown(item):

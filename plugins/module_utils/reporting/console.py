@@ -9,10 +9,8 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
 from .node_console import node_blocks
+from .sections import Section, bullets, command_lines, fit, marked
 from .text import KEEPS_ALL, shorten, wrap
 from .view_model import SEVERITY_WORDS
 
@@ -38,8 +36,6 @@ _SECTIONS = {
     "Alike": (1, 9),
     "Note": (0, 10),
 }
-# A shell word, quotes included: a command is only broken between words.
-_SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""")
 
 
 def render(view, width=WIDTH, lines_per_pod=LINES_PER_POD, pods=PODS):
@@ -96,24 +92,11 @@ def _counts(view):
     return f"{view['summary']['pods']} pods diagnosed: {', '.join(parts)}."
 
 
-class _Section(NamedTuple):
-    """A labelled part of a pod's block.
-
-    versions: its lines in several lengths, the longest first; floor: how many lines it must keep; commands: those
-    of its lines that are part of a command.
-    """
-
-    label: str
-    versions: list
-    floor: int
-    commands: tuple = ()
-
-
 def _pod(pod, width, room):
     """The block of one pod: a head line, then labelled sections that share the room."""
     verdict = f": {pod['cause']} ({pod['confidence']})" if pod["finding"] else ""
     sections = [section for section in _sections(pod, width) if section.versions[0]]
-    return [shorten(pod["ref"] + verdict, width), *_fit(sections, room - 1, width)]
+    return [shorten(pod["ref"] + verdict, width), *fit(sections, room - 1, width, _LABEL)]
 
 
 def _sections(pod, width):
@@ -129,22 +112,23 @@ def _sections(pod, width):
         yield _to_do(finding["do"], inner)
         yield _text("Don't", [line for change in finding["avoid"] for line in _change(change, "- ", inner)])
     yield _text("Also", _others(pod["others"], inner))
-    yield _text("Settle", _bullets(pod["settle"], inner))
+    yield _text("Settle", bullets(pod["settle"], inner))
     yield _checks(pod["check"], inner)
-    yield _text("Note", _bullets(pod["notes"], inner))
-    yield _text("Unseen", _bullets(pod["partial"], inner))
+    yield _text("Note", bullets(pod["notes"], inner))
+    yield _text("Unseen", bullets(pod["partial"], inner))
     yield _text("Alike", wrap(", ".join(pod["alike"]), inner))
 
 
 def _text(label, lines):
     """A section that may be cut after any line."""
-    return _Section(label, [lines], min(_SECTIONS[label][0], len(lines)))
+    floor, rank = _SECTIONS[label]
+    return Section(label, [lines], min(floor, len(lines)), rank)
 
 
 def _to_do(changes, width):
     """All changes; as many of their commands as there is room for, that of the first one always."""
     texts = [_change(change, f"{number}. ", width) for number, change in enumerate(changes, 1)]
-    commands = [["   " + line for line in _command(change["command"], width - 3)] for change in changes]
+    commands = [["   " + line for line in command_lines(change["command"], width - 3)] for change in changes]
     versions = [
         [
             line
@@ -155,18 +139,20 @@ def _to_do(changes, width):
     ]
     first = texts[0] + commands[0] if changes else []
     floor = max(min(_SECTIONS["Do"][0], len(versions[-1])), len(first))
-    return _Section("Do", versions, floor, tuple(line for command in commands for line in command))
+    return Section(
+        "Do", versions, floor, _SECTIONS["Do"][1], tuple(line for command in commands for line in command)
+    )
 
 
 def _checks(commands, width):
     """As many of the commands as there is room for, each of them whole."""
-    shown = [_command(command, width) for command in commands]
+    shown = [command_lines(command, width) for command in commands]
     versions = [
         [line for command in shown[:number] for line in command] for number in range(len(shown), 0, -1)
     ]
     longest = versions[0] if versions else []
     shortest = versions[-1] if versions else []
-    return _Section("Check", versions or [[]], len(shortest), tuple(longest))
+    return Section("Check", versions or [[]], len(shortest), _SECTIONS["Check"][1], tuple(longest))
 
 
 def _seen(seen, width):
@@ -175,7 +161,7 @@ def _seen(seen, width):
     first = seen[0]
     text = wrap(first["text"], width)
     if len(text) > 3:
-        text = [*text[:2], _marked(text[2], width)]
+        text = [*text[:2], marked(text[2], width)]
     return [shorten(first["where"] + ":", width), *text]
 
 
@@ -196,39 +182,6 @@ def _others(others, width):
             f"- {finding['role']} {finding['cause']} ({finding['confidence']}): {said}", width, "  "
         )
     return lines
-
-
-def _bullets(texts, width):
-    return [line for text in texts for line in wrap(f"- {text}", width, "  ")]
-
-
-def _fit(sections, room, width):
-    """The sections' lines, cut so that all of them together take at most ``room`` lines.
-
-    Every section keeps its first lines; what is left goes to the sections in their order of priority. Of a
-    section with several versions the longest that fits is taken; a cut within one is marked.
-    """
-    left = room - sum(section.floor for section in sections)
-    shown = {}
-    for section in sorted(sections, key=lambda item: _SECTIONS[item.label][1]):
-        mine = section.floor + max(0, left)
-        lines = next((version for version in section.versions if len(version) <= mine), section.versions[-1])
-        if len(lines) > mine:
-            last = lines[mine - 1]
-            lines = [*lines[: mine - 1], last if last in section.commands else _marked(last, width - _LABEL)]
-        left -= len(lines) - section.floor
-        shown[section.label] = lines
-    out = []
-    for section in sections:
-        for number, line in enumerate(shown[section.label]):
-            lead = f"  {section.label}" if number == 0 else ""
-            out.append((lead.ljust(_LABEL if section.label else 2) + line).rstrip())
-    return out[:room]
-
-
-def _marked(line, width):
-    """``line`` with the sign that something follows that is not shown."""
-    return shorten(line + " …", width)
 
 
 def _together(kind, entry, width):
@@ -253,19 +206,3 @@ def _unreadable(entries, width):
         what = " ".join(part for part in (entry["source"], ", ".join(shown) + more) if part)
         lines += wrap(f"  - {what}: {entry['reason']}{needs}", width, "    ")
     return lines
-
-
-def _command(text, width):
-    """A shell command in lines joined by a backslash, broken between words only; a comment becomes lines of its own."""
-    words = _SHELL_WORD.findall(text)
-    if "".join("".join(words).split()) != "".join(text.split()):
-        return [text]  # an odd quote: what is no shell word can't be broken safely
-    number = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
-    lines = [""]
-    for word in words[:number]:
-        if lines[-1] and len(lines[-1]) + len(word) + 3 > width:
-            lines.append("    " + word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    comment = wrap(" ".join(words[number:]), width, "# ")
-    return [f"{line} \\" for line in lines[:-1]] + [line for line in lines[-1:] if line] + comment

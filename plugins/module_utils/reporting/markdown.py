@@ -120,9 +120,9 @@ def _pod(pod):
     for other in pod["others"]:
         lines += ["", f"### {other['role'].capitalize()}: {other['cause']} ({other['confidence']})"]
         lines += ["", escape(other["means"][:1].upper() + other["means"][1:]) + ".", *_finding(other, "####")]
-    lines += _list("### Ruled out", [f"{code(e['cause'])}: {escape(e['why'])}" for e in pod["ruled_out"]])
-    lines += _list("### Worth knowing", [escape(text) for text in pod["notes"]])
-    lines += _list("### Not seen", [escape(text) for text in pod["partial"]])
+    lines += listed("### Ruled out", [f"{code(e['cause'])}: {escape(e['why'])}" for e in pod["ruled_out"]])
+    lines += listed("### Worth knowing", [escape(text) for text in pod["notes"]])
+    lines += listed("### Not seen", [escape(text) for text in pod["partial"]])
     return lines
 
 
@@ -144,7 +144,7 @@ def _finding(finding, level):
         lines += ["", f"{level} Don't do that", ""]
         for change in finding["avoid"]:
             lines += _change(change, "- ", proof=False)
-    lines += _list(f"{level} What would settle it", [escape(text) for text in finding["settle"]])
+    lines += listed(f"{level} What would settle it", [escape(text) for text in finding["settle"]])
     if finding["check"]:
         lines += ["", f"{level} See for yourself", "", *block("\n".join(finding["check"]), "shell")]
     return lines
@@ -173,7 +173,7 @@ def _nodes(nodes):
     """All nodes in one table, then each that isn't fine in full."""
     if not nodes:
         return []
-    lines = ["", "## Nodes", "", *_rows(HEAD, [node["row"] for node in nodes])]
+    lines = ["", "## Nodes", "", *table(HEAD, [node["row"] for node in nodes])]
     for node in nodes:
         if node["state"] == "fine" and not node["findings"]:
             continue
@@ -198,11 +198,12 @@ def _nodes(nodes):
                 lines += _change(change, f"{number}. ")
         if node["gpus"]:
             head = ("GPU", "name", "used GiB", "total GiB", "free GiB", "processes", "remarks")
-            lines += ["", *_rows(head, node["gpus"])]
+            lines += ["", *table(head, node["gpus"])]
     return lines
 
 
-def _rows(head, rows):
+def table(head, rows):
+    """A table as lines, its cells escaped."""
     return [
         f"| {' | '.join(head)} |",
         f"|{' --- |' * len(head)}",
@@ -223,7 +224,7 @@ def budget_tables(entry, level):
         ("Not known", entry["undetermined"]),
         ("Assumed", entry["assumptions"]),
     ):
-        lines += _list(f"{level} {heading}", [escape(text) for text in texts])
+        lines += listed(f"{level} {heading}", [escape(text) for text in texts])
     return lines
 
 
@@ -248,7 +249,8 @@ def budgets(view):
     return "\n".join(lines) + "\n"
 
 
-def _list(title, items):
+def listed(title, items):
+    """A list under its heading as lines, none without items; the items are Markdown already."""
     return ["", title, "", *[f"- {item}" for item in items]] if items else []
 
 

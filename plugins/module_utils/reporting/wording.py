@@ -37,7 +37,7 @@ def clean(text):
 
 def change_words(change):
     """A CHANGE as an imperative phrase: ``lower --max-model-len to 8192``."""
-    value = _value_words(change.get("value"))
+    value = value_words(change.get("value"))
     if change["target"] == "action":
         words = ACTIONS.get(change["name"], change["name"].replace("_", " "))
         return f"{words}: {value}" if value else words
@@ -56,10 +56,10 @@ def _flag_words(name, change):
         return name, ""
     if value is False:
         return name.replace("--", "--no-", 1), ""
-    return name, _value_words(value)
+    return name, value_words(value)
 
 
-def _value_words(value):
+def value_words(value):
     if value is None:
         return ""
     if isinstance(value, bool):

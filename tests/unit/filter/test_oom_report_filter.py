@@ -58,10 +58,48 @@ def test_summary_is_a_dictionary():
     assert FILTER(DIAGNOSIS, format="summary")["causes"] == {"probe_kill": 1}
 
 
-def test_the_documented_formats_are_those_that_work():
+PLAN = dict(
+    documents.plan_document({"allow": []}),
+    plans=[
+        dict(
+            documents.object_plan({"namespace": "llm", "kind": "Deployment", "name": "x"}, ["llm/x-0"]),
+            causes=["probe_kill"],
+        )
+    ],
+)
+OUTCOME = dict(
+    documents.outcome_document(),
+    objects=[
+        documents.object_outcome({"namespace": "llm", "kind": "Deployment", "name": "x"}, verdict="held")
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "console", "markdown", "summary"),
+    [
+        (PLAN, "Deployment/x (namespace llm): probe_kill\n", "# vLLM remediation plan\n", ("objects", 1)),
+        (
+            OUTCOME,
+            "Deployment/x (namespace llm): it holds",
+            "# Outcome of the vLLM remediation\n",
+            ("verdicts", {"held": 1}),
+        ),
+    ],
+    ids=["plan", "outcome"],
+)
+def test_plans_and_outcomes(document, console, markdown, summary):
+    assert FILTER(document).startswith(console)
+    assert FILTER(document, format="markdown").startswith(markdown)
+    assert json.loads(FILTER(document, format="json"))["summary"] == FILTER(document, format="summary")
+    assert FILTER(document, format="summary")[summary[0]] == summary[1]
+
+
+@pytest.mark.parametrize("document", [DIAGNOSIS, PLAN, OUTCOME], ids=["diagnosis", "plan", "outcome"])
+def test_the_documented_formats_are_those_that_work(document):
     options = yaml.safe_load(oom_report.DOCUMENTATION)["options"]
     for format in options["format"]["choices"]:
-        assert FILTER(DIAGNOSIS, format=format)
+        assert FILTER(document, format=format)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +107,11 @@ def test_the_documented_formats_are_those_that_work():
     [
         ((DIAGNOSIS, None, "pdf"), "format must be one of console, markdown, json, summary, got 'pdf'."),
         (("text",), "needs a document with schema vllm_runbook.oom/diagnosis/v1, got str"),
+        (
+            (dict(PLAN, plans=[{"changes": [{"state": "planned"}]}]),),
+            "the document has the right schema but not its shape (KeyError: 'change')",
+        ),
+        (({"schema": ["x"]},), "needs a document with schema vllm_runbook.oom/diagnosis/v1, got no schema"),
         ((DIAGNOSIS, DIAGNOSIS), "needs a document with schema vllm_runbook.oom/evidence/v1"),
     ],
 )

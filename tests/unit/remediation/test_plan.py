@@ -728,6 +728,38 @@ def test_an_object_that_is_reverted_gets_a_patch(seen, how):
     assert item["delivery"]["command"]
 
 
+def commands(found):
+    return [item["delivery"]["command"] for item in found["changes"]]
+
+
+def test_the_command_sets_what_the_plan_sets():
+    """The diagnosis' command has the diagnosis' value."""
+    probe = {"startup": {"failure_threshold": 2, "period_seconds": 1}, "liveness": None, "readiness": None}
+    longer = change(
+        "k8s",
+        "startupProbe",
+        "increase",
+        "failureThreshold: 60, periodSeconds: 10",
+        "slow",
+        command="kubectl edit it  # failureThreshold: 60, periodSeconds: 10",
+    )
+    found = planned(diagnosis(finding("probe_kill", longer)), evidence(pod(probes=probe)))
+    assert commands(found) == [
+        "kubectl -n llm edit statefulset/vllm  # container vllm: a startupProbe with failureThreshold: 600, periodSeconds: 1"
+    ]
+
+
+def test_the_command_for_a_request_leaves_the_new_limit_as_it_is():
+    seen = evidence(pod(limits={"memory": "24Gi"}, requests={"memory": "16Gi"}))
+    sized = budget(entry(host={"limit": 24 * GIB, "request": 16 * GIB}))
+    recommended = change("k8s", LIMIT, "increase", "64Gi", "the loader", "rule")
+    found = planned(diagnosis(finding("host_oom_load", recommended)), seen, sized, **EVERYTHING)
+    assert commands(found) == [
+        "kubectl -n llm set resources statefulset/vllm -c vllm --limits=memory=64Gi",
+        "kubectl -n llm set resources statefulset/vllm -c vllm --requests=memory=48Gi",
+    ]
+
+
 # Kind -> (where it keeps the engine's container, a field that it has no place for).
 LIVE = {
     ("apps/v1", "Deployment"): ("spec.template.spec.containers[vllm]", None),

@@ -21,7 +21,7 @@ from report_documents import (
 )
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.reporting import console, view_model
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.reporting import console, sections, view_model
 
 
 def render(*pods, evidence=None, **more):
@@ -142,7 +142,7 @@ _WORDS = st.text(alphabet="abc'\"\\ {}:,$-=/", max_size=60).map(shlex.quote)
 @given(st.lists(_WORDS, min_size=1, max_size=12), st.integers(30, 100))
 def test_a_broken_command_is_still_the_same_command(words, width):
     text = "kubectl " + " ".join(words)
-    lines = console._command(text, width)
+    lines = sections.command_lines(text, width)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(text)
 
 
@@ -158,13 +158,13 @@ def test_any_sentence_keeps_the_limits(sentence):
 
 @given(st.text(max_size=200), st.integers(20, 100))
 def test_no_character_of_a_command_is_lost(text, width):
-    kept = "".join(console._command(text, width)).replace(" \\", "")
+    kept = "".join(sections.command_lines(text, width)).replace(" \\", "")
     for character in set(text) - set(" \\#") - {item for item in text if item.isspace()}:
         assert kept.count(character) == text.count(character)
 
 
 def test_a_comment_never_becomes_a_command():
-    lines = console._command(
+    lines = sections.command_lines(
         "kubectl -n llm edit deployment/x  # container vllm: set --max-model-len to 18224 in args", 40
     )
     assert lines == [
