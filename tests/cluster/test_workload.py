@@ -30,7 +30,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import 
     UNDO_ANNOTATION,
     DocumentError,
 )
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, pending, places, writer
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, writer
 
 # It installs CRDs and reads the audit log.
 pytestmark = pytest.mark.ours
@@ -711,9 +711,9 @@ def test_a_mark_is_prolonged_by_its_own_run_only(scene: Scene, cluster: Cluster)
     to = access.connect({"kubeconfig": str(cluster.kubeconfig)}, {})
     place = places.place_of(None, "Deployment", NAMESPACE, "lease")
     until = scene.notes("Deployment", "lease")[0]["until"]
-    assert pending.renew(to, place, "mine", 600) is True
+    assert writer.renew(to, place, "mine", 600) is True
     assert scene.notes("Deployment", "lease")[0]["until"] > until
-    assert pending.renew(to, place, "another", 600) is False
+    assert writer.renew(to, place, "another", 600) is False
     assert scene.notes("Deployment", "lease")[0]["run"] == "mine"
 
 

@@ -72,6 +72,27 @@ def run(writer, place, options, check):
     return _STATES[options["state"]](writer, place, options, check).run()
 
 
+def renew(writer, place, run_id, lease):
+    """The run's own mark prolonged by ``lease`` seconds from now; nothing where it isn't the run's. True where it is."""
+    for _try in range(_TRIES):
+        raw = places.read(writer, place)
+        notes = records.notes_of(raw, place.shown)
+        if notes.pending is None or notes.pending["run"] != run_id:
+            return False
+        mark = dict(records.mark(run_id, notes.pending["host"], writer.now(), lease), at=notes.pending["at"])
+        patch = records.patch_notes(raw, records.Notes(mark, notes.records), place.shown)
+        try:
+            writer.patch(place.path, _locked(raw, patch))
+        except Unsettled:
+            writer.pause(_PAUSE)
+        except ApiError as error:
+            if not _is_stale(error):
+                raise DocumentError(_refused_words(place, error, set())) from error
+        else:
+            return True
+    raise DocumentError(f"{place.shown} changes too fast: its mark could not be renewed")
+
+
 def content(raw):
     """What somebody set in an object: all of it but metadata and status."""
     return {name: value for name, value in raw.items() if name not in ("metadata", "status")}
