@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,3 +184,20 @@ def wait_for_metrics(kubectl: Kubectl, namespace: str, pod: str) -> None:
         return bool(printed and json.loads(printed)["containers"])
 
     wait_for(f"the PodMetrics of {pod}", usage, seconds=90)
+
+
+@contextmanager
+def api_server_stopped(cluster: Cluster) -> Iterator[None]:
+    """Within, the API server is gone as after a crash; after it, it is ready again, and so is all that lives on it."""
+    processes = cluster.processes
+    processes.stop("kube-apiserver", patience_s=0)
+    try:
+        yield
+    finally:
+        processes.restart("kube-apiserver")
+        cluster.control_plane.wait_until_ready()
+        # They wait longer and longer between their looks for it, up to a minute; new ones look at once.
+        for name in processes.known():
+            if not name.startswith(("etcd", "kube-apiserver", "containerd", "guard")):
+                processes.stop(name, patience_s=0)
+                processes.restart(name)

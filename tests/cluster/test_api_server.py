@@ -18,7 +18,7 @@ from pathlib import Path
 import fake_engines
 import pytest
 from fake_engines import DEATHS, engine_spec
-from harness import Audit, Kubectl, Runbook, wait_for
+from harness import Audit, Kubectl, Runbook, api_server_stopped, wait_for
 from in_process import Read, connect, read
 from reader import reader
 from slow_proxy import Proxy, proxy_to
@@ -79,23 +79,6 @@ def _nothing_is_missing(seen: Read, names: list[str]) -> None:
 # --- it goes away and comes back
 
 
-@contextmanager
-def _stopped(cluster: Cluster) -> Iterator[None]:
-    """Within, the API server is gone as after a crash; after it, it is ready again, and so is all that lives on it."""
-    processes = cluster.processes
-    processes.stop("kube-apiserver", patience_s=0)
-    try:
-        yield
-    finally:
-        processes.restart("kube-apiserver")
-        cluster.control_plane.wait_until_ready()
-        # They wait longer and longer between their looks for it, up to a minute; new ones look at once.
-        for name in processes.known():
-            if not name.startswith(("etcd", "kube-apiserver", "containerd", "guard")):
-                processes.stop(name, patience_s=0)
-                processes.restart(name)
-
-
 def _wait_until_logs_are_read(audit: Audit, mark: int) -> None:
     """Until some have been read; that many are read at once, and each has an entry when it begins and when it ends."""
     wait_for(
@@ -113,7 +96,7 @@ def test_restarted_in_the_middle_of_a_run(
     mark = audit.mark()
     started = runbook.start(kubeconfig=path)
     _wait_until_logs_are_read(audit, mark)
-    with _stopped(cluster):
+    with api_server_stopped(cluster):
         back = audit.mark()
         # Longer than a client that only tries again at once.
         time.sleep(2)
@@ -142,7 +125,7 @@ def test_stopped_for_good(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(read, connect(access))
         _wait_until_logs_are_read(audit, mark)
-        with _stopped(cluster):
+        with api_server_stopped(cluster):
             stopped = time.monotonic()
             seen = running.result()
             waited = time.monotonic() - stopped
