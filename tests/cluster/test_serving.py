@@ -8,10 +8,12 @@ import copy
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness import run_environment, wait_for
+from harness import api_server_stopped, run_environment, wait_for
 from manifests import STATE, busybox, counted, engine, http_probe, in_namespace, owner, pod_spec, ready
 from reader import as_user
 from testcluster import ROOT, kinds
@@ -362,6 +364,18 @@ def test_what_happens_around_it_is_named_and_waited_for(engines, kubectl):
         "served",
         ["a pod that was there is gone: deleted by somebody"],
     )
+
+
+@pytest.mark.ours
+def test_an_api_server_that_is_restarted_is_waited_for(engines, cluster):
+    engines.start(engines.engine(deaths="slow:20"))
+    with ThreadPoolExecutor() as pool:
+        watching = pool.submit(engines.seen, seen="", wait=PATIENCE_S)
+        time.sleep(3)
+        with api_server_stopped(cluster):
+            time.sleep(3)
+        assert watching.result()["verdict"] != "failed"
+    assert engines.seen()["verdict"] == "served"
 
 
 def test_a_kind_of_another_maker_goes_by_the_pods_made_since(engines, kubectl, namespace):

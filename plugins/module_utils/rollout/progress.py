@@ -119,10 +119,8 @@ def _observed(raw, generation):
 
 
 def _split(pods, is_new):
-    new, old = [], []
-    for pod in pods:
-        (new if is_new(pod) else old).append(pod)
-    return new, [pod for pod in old if not is_going(pod) and not _is_over(pod)]
+    new = [pod for pod in pods if is_new(pod)]
+    return new, [pod for pod in pods if not is_new(pod) and not is_going(pod) and not _is_over(pod)]
 
 
 def _is_over(pod):
@@ -276,11 +274,16 @@ def statuses(raw_pod, key="containerStatuses"):
     return (raw_pod.get("status") or {}).get(key) or []
 
 
+def status_of(raw_pod, container):
+    """The raw status of a container, empty where there is none yet."""
+    found: dict[str, Any] = next((item for item in statuses(raw_pod) if item.get("name") == container), {})
+    return found
+
+
 def restarts(raw_pod, container=None):
     """How often the engine's container was restarted, 0 when that isn't known."""
     engine = engine_of(raw_pod, container) or {}
-    status = next((item for item in statuses(raw_pod) if item.get("name") == engine.get("name")), {})
-    return status.get("restartCount") or 0
+    return status_of(raw_pod, engine.get("name")).get("restartCount") or 0
 
 
 def death_of(raw_pod, since, baseline=None, container=None):

@@ -108,13 +108,12 @@ def ask(kind, model):
             _form(dict(content, response_format="json")),
             f"multipart/form-data; boundary={_BOUNDARY}",
         )
-    content.update(
-        {
-            "completion": {"prompt": _WORD, "max_tokens": 1},
-            "chat": {"messages": [{"role": "user", "content": _WORD}], "max_tokens": 1},
-            "score": {"text_1": _WORD, "text_2": _WORD},
-        }.get(kind, {"input": _WORD})
-    )
+    shapes: dict[str, dict[str, object]] = {
+        "completion": {"prompt": _WORD, "max_tokens": 1},
+        "chat": {"messages": [{"role": "user", "content": _WORD}], "max_tokens": 1},
+        "score": {"text_1": _WORD, "text_2": _WORD},
+    }
+    content.update(shapes.get(kind, {"input": _WORD}))
     return Ask(kind, PATHS[kind], json.dumps(content).encode(), "application/json")
 
 

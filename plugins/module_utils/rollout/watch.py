@@ -8,6 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from ..documents import log_lines
 from ..evidence import workloads
@@ -212,7 +213,7 @@ class _Watch:
             return []
 
     def _read_nodes(self, new):
-        names = sorted({(pod.get("spec") or {}).get("nodeName") for pod in new} - {None})
+        names = sorted({pod["spec"]["nodeName"] for pod in new if (pod.get("spec") or {}).get("nodeName")})
         found = {}
         for name in names[:_MOST_NODES]:
             try:
@@ -243,11 +244,8 @@ class _Watch:
             :_MOST_LOGS
         ]:
             engine = server.engine_of(pod, self.query["container"])
-            status = next(
-                (item for item in progress.statuses(pod) if engine and item.get("name") == engine["name"]),
-                None,
-            )
-            state = (status or {}).get("state") or {}
+            status = progress.status_of(pod, (engine or {}).get("name"))
+            state = status.get("state") or {}
             previous = "waiting" in state and bool((status.get("lastState") or {}).get("terminated"))
             if not status or ("waiting" in state and not previous):
                 continue
@@ -277,7 +275,7 @@ class _Watch:
 
     def _describe(self, pod, lines):
         engine = server.engine_of(pod, self.query["container"]) or {}
-        status = next((item for item in progress.statuses(pod) if item.get("name") == engine.get("name")), {})
+        status = progress.status_of(pod, engine.get("name"))
         state = status.get("state") or {}
         name = next(iter(state), None)
         phase, line = lines.get(progress.meta(pod).get("uid")) or (None, None)
@@ -396,7 +394,7 @@ class _Watch:
             serving["problems"].append(f"pod {worst['pod']} doesn't answer yet: {worst['why']}")
 
 
-_EMPTY = {
+_EMPTY: dict[str, Any] = {
     "state": None,
     "decided": False,
     "verdict": None,
