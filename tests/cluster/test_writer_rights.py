@@ -8,6 +8,7 @@ Real service accounts and real tokens; what they may do is decided by the API se
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,17 @@ from testcluster import fleet
 from testcluster.addresses import free_ports
 from testcluster.cluster import Cluster
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, watch, writer
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import (
+    PENDING_ANNOTATION,
+    DocumentError,
+)
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import (
+    access,
+    pending,
+    places,
+    watch,
+    writer,
+)
 from ansible_collections.vllm_runbook.oom.plugins.modules import serving_info
 
 NAMESPACE = f"writes-{os.getpid()}"
@@ -107,6 +117,12 @@ def unasked(result: dict) -> list[str]:
     return [text for text in result["warnings"] if "needs" in text]
 
 
+def added(moment: str, seconds: int) -> str:
+    """That time and so many seconds, as the API writes it."""
+    later = datetime.datetime.fromisoformat(moment) + datetime.timedelta(seconds=seconds)
+    return later.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def live(kubectl: Kubectl, kind: str) -> dict:
     return kubectl.get(kind.lower(), kind.lower(), "-n", NAMESPACE)
 
@@ -151,7 +167,9 @@ def test_the_manifest_is_enough(kind: str, kubectl: Kubectl, kubeconfig: dict, r
     assert "--max-model-len=4096" in after["spec"]["template"]["spec"]["containers"][0]["args"]
     place = places.place_of("apps/v1", kind, NAMESPACE, kind.lower())
     connected = access.connect({"kubeconfig": kubeconfig}, environ={})
-    assert writer.renew(connected, place, written["run"], 600) is True
+    assert pending.keep(connected, place, written["run"], 600, connected.get(place.path)) is True
+    mark = json.loads(connected.get(place.path)["metadata"]["annotations"][PENDING_ANNOTATION])
+    assert mark["until"] > added(written["at"], 500)
 
     released = change(kubeconfig, kind, state="released", run=written["run"], verdict="served")
     assert released["record"]["verdict"] == "served"
@@ -438,8 +456,6 @@ def test_the_playbook_shows_the_reader_what_would_be_written(
     )
     printed = " ".join(run.output.split())
     assert "-spec.template.spec.containers[vllm].resources.limits.memory: 96Mi" in printed
-    (tried,) = run.became(dies)["attempts"]
-    assert (tried["written"]["mode"], tried["written"]["changed"]) == ("client_side", False)
     assert "not written: computed here, the API server wasn't asked" in printed
     assert f"patch deployments.apps in namespace {NAMESPACE}" in printed
     refused = runbook(playbook=REMEDIATE, kubeconfig=_file(reads_only, tmp_path), rc=2, **named)
