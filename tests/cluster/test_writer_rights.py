@@ -8,21 +8,32 @@ Real service accounts and real tokens; what they may do is decided by the API se
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from fake_engines import DEATHS, engine_spec
-from harness import Audit, Kubectl, wait_for
-from manifests import engine, http_probe, in_namespace, owner, pod_spec
+from harness import REMEDIATE, ROLLBACK, Audit, Kubectl, Runbook, wait_for
+from manifests import ended, engine, http_probe, in_namespace, owner, pod_spec
 from reader import READER, WRITER, Granted, granted, manifest, of_account
 from testcluster import fleet
 from testcluster.addresses import free_ports
 from testcluster.cluster import Cluster
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, watch, writer
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import (
+    PENDING_ANNOTATION,
+    DocumentError,
+)
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import (
+    access,
+    pending,
+    places,
+    watch,
+    writer,
+)
 from ansible_collections.vllm_runbook.oom.plugins.modules import serving_info
 
 NAMESPACE = f"writes-{os.getpid()}"
@@ -32,6 +43,8 @@ DRY_RUN = "vllm-oom-dry-run"
 KINDS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
 PATCH = {plural: (WRITER, "apps", plural) for plural in KINDS.values()}
 PORT_FORWARD, CREATE_PODS = (WRITER, "", "pods/portforward"), (DRY_RUN, "", "pods")
+# Any model starts, without the lines that need recorded figures.
+LAWLESS = {"STANDIN_LAW": "off", "STANDIN_STEP": "0.1"}
 CHANGE = {"engine_args": {"max_model_len": 4096}}
 
 pytestmark = pytest.mark.ours
@@ -104,6 +117,12 @@ def unasked(result: dict) -> list[str]:
     return [text for text in result["warnings"] if "needs" in text]
 
 
+def added(moment: str, seconds: int) -> str:
+    """That time and so many seconds, as the API writes it."""
+    later = datetime.datetime.fromisoformat(moment) + datetime.timedelta(seconds=seconds)
+    return later.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def live(kubectl: Kubectl, kind: str) -> dict:
     return kubectl.get(kind.lower(), kind.lower(), "-n", NAMESPACE)
 
@@ -148,7 +167,9 @@ def test_the_manifest_is_enough(kind: str, kubectl: Kubectl, kubeconfig: dict, r
     assert "--max-model-len=4096" in after["spec"]["template"]["spec"]["containers"][0]["args"]
     place = places.place_of("apps/v1", kind, NAMESPACE, kind.lower())
     connected = access.connect({"kubeconfig": kubeconfig}, environ={})
-    assert writer.renew(connected, place, written["run"], 600) is True
+    assert pending.keep(connected, place, written["run"], 600, connected.get(place.path)) is True
+    mark = json.loads(connected.get(place.path)["metadata"]["annotations"][PENDING_ANNOTATION])
+    assert mark["until"] > added(written["at"], 500)
 
     released = change(kubeconfig, kind, state="released", run=written["run"], verdict="served")
     assert released["record"]["verdict"] == "served"
@@ -279,7 +300,7 @@ def engine_that_serves(kubectl: Kubectl, scene: None) -> str:
     container = engine(
         "Qwen/Qwen3-0.6B",
         port=port,
-        env={"STANDIN_LAW": "off", "STANDIN_STEP": "0.1"},
+        env=LAWLESS,
         readinessProbe=http_probe(port),
     )
     kubectl.apply(in_namespace([owner("Deployment", "serves", pod_spec(container))], NAMESPACE))
@@ -392,3 +413,71 @@ def test_secrets_are_out_of_reach(kubectl: Kubectl, kubeconfig: dict, roles: Gra
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     answer = json.loads(kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(review)))
     assert answer["status"]["allowed"] is False
+
+
+# --- the playbooks
+
+
+@pytest.fixture(scope="module")
+def dies(kubectl: Kubectl, scene: None) -> str:
+    """The name of a Deployment whose engine's memory limit is too low to load."""
+    port = free_ports(1)[0]
+    container = engine(
+        "Qwen/Qwen3-0.6B",
+        "--max-model-len",
+        "4096",
+        deaths="host_oom:160",
+        memory="96Mi",
+        port=port,
+        env=LAWLESS,
+        readinessProbe=http_probe(port),
+    )
+    kubectl.apply(in_namespace([owner("Deployment", "dies", pod_spec(container))], NAMESPACE))
+    killed = ended(reason="OOMKilled")
+    wait_for("it is killed", lambda: killed(kubectl.items("pods", "-n", NAMESPACE, "-l", "app=dies")))
+    return "dies"
+
+
+def _file(kubeconfig: dict, folder: Path) -> Path:
+    path = folder / "account.conf"
+    path.write_text(json.dumps(kubeconfig))
+    return path
+
+
+@pytest.mark.kubelet
+def test_the_playbook_shows_the_reader_what_would_be_written(
+    runbook: Runbook, kubectl: Kubectl, reads_only: dict, roles: Granted, dies: str, tmp_path: Path
+) -> None:
+    roles.without()
+    before = kubectl.get("deployment", dies, "-n", NAMESPACE)
+    named = {"namespace": NAMESPACE, "selector": f"app={dies}", "max_memory": "12Gi", "apply": True}
+    run = runbook(
+        playbook=REMEDIATE, kubeconfig=_file(reads_only, tmp_path), options=["--check", "--diff"], **named
+    )
+    printed = " ".join(run.output.split())
+    assert "-spec.template.spec.containers[vllm].resources.limits.memory: 96Mi" in printed
+    assert "not written: computed here, the API server wasn't asked" in printed
+    assert f"patch deployments.apps in namespace {NAMESPACE}" in printed
+    refused = runbook(playbook=REMEDIATE, kubeconfig=_file(reads_only, tmp_path), rc=2, **named)
+    assert f"needs: patch deployments.apps in namespace {NAMESPACE}" in " ".join(refused.output.split())
+    assert "Traceback" not in refused.output
+    after = kubectl.get("deployment", dies, "-n", NAMESPACE)
+    assert (after["spec"], after["metadata"].get("annotations")) == (
+        before["spec"],
+        before["metadata"].get("annotations"),
+    )
+
+
+@pytest.mark.kubelet
+def test_the_playbooks_change_verify_and_take_back_with_the_writers_token(
+    runbook: Runbook, kubectl: Kubectl, kubeconfig: dict, roles: Granted, dies: str, tmp_path: Path
+) -> None:
+    roles.without()
+    before = kubectl.get("deployment", dies, "-n", NAMESPACE)
+    named = {"namespace": NAMESPACE, "kubeconfig": _file(kubeconfig, tmp_path)}
+    run = runbook(playbook=REMEDIATE, selector=f"app={dies}", max_memory="12Gi", apply=True, **named)
+    assert run.became(dies)["verdict"] == "served", run.output
+    assert run.evidence["unreadable"] == []
+    back = runbook(playbook=ROLLBACK, workload=f"deployment/{dies}", **named)
+    assert back.became(dies)["verdict"] == "undone", back.output
+    assert kubectl.get("deployment", dies, "-n", NAMESPACE)["spec"] == before["spec"]

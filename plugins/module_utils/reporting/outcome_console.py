@@ -106,6 +106,7 @@ def _attempt(attempt, width):
     for text in (
         attempt["written"] + at if attempt["written"] else "",
         verdict + attempt["result"] + took if attempt["result"] else "",
+        f"needs: {', '.join(attempt['missing'])}" if attempt["missing"] else "",
         *[f"warning: {text}" for text in attempt["warnings"]],
     ):
         lines += wrap(text, width - 3, "  ")

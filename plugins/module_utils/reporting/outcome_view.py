@@ -152,8 +152,8 @@ def _failure(failure):
 
 
 def _attempt_view(number, attempt):
-    """One change and what came of it: ``{number, step, what, written, warnings, at, record, changed, verdict, result,
-    seconds}``; warnings: of the API server."""
+    """One change and what came of it: ``{number, step, what, written, missing, warnings, at, record, changed, verdict,
+    result, seconds}``; missing: rights; warnings: of the API server."""
     written, checked = attempt.get("written") or {}, attempt.get("verification") or {}
     return {
         "number": number,
@@ -163,6 +163,7 @@ def _attempt_view(number, attempt):
         "written": _MODE_WORDS.get(written.get("mode") or "") or clean(written.get("sentence")),
         "at": clean(written.get("at")) or None,
         "record": clean(written.get("record")) or None,
+        "missing": [clean(text) for text in written.get("missing") or []],
         "warnings": [clean(text) for text in written.get("warnings") or []],
         "verdict": checked.get("verdict"),
         "result": _result(checked),

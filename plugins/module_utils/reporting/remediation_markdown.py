@@ -121,6 +121,7 @@ def _attempt(attempt):
     took = f" (after {attempt['seconds']:.0f} s)" if attempt["seconds"] is not None else ""
     facts = [
         ("Written", escape(attempt["written"])),
+        ("Needs", escape(", ".join(attempt["missing"]))),
         *[("Warning", escape(text)) for text in attempt["warnings"]],
         ("At", escape(attempt["at"] or "")),
         ("Undo record", code(attempt["record"]) if attempt["record"] else ""),

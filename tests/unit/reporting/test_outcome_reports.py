@@ -124,6 +124,14 @@ def test_a_run_that_writes_nothing_shows_what_would_be_changed(mode, said):
     assert "Undo" not in text
 
 
+def test_a_missing_right_is_named():
+    needs = "patch deployments.apps in namespace llm"
+    written = {"changed": False, "mode": "client_side", "sentence": "s", "missing": [needs]}
+    shown = outcome(attempt(changed=False, verification=None, written=written), verdict=None, undo=None)
+    assert f"            needs: {needs}\n" in console(shown)
+    assert f"- Needs: {needs}\n" in markdown(shown)
+
+
 def test_without_an_attempt_the_plan_is_shown():
     assert "  Plan   Deployment/qwen3: first set" in console(outcome(verdict=None, undo=None, sentence=None))
 
