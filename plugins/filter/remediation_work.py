@@ -77,7 +77,7 @@ _value:
           description: Uid and generation of the object as it was diagnosed.
           type: dict
         found:
-          description: The record of an earlier change that was never verified, or V(null).
+          description: Run and time of an earlier change that was never verified, or V(null).
           type: dict
     patch:
       description: Objects that something else manages, so that only a patch for their source can be made.

@@ -99,25 +99,48 @@ objects:
       returned: always
       type: str
       sample: llm/Deployment/llama
-    records:
-      description:
-        - What was changed, the newest last, with id, run, at (RFC 3339), causes, changes (in words) and verdict, which is V(null) as
-          long as nothing is verified.
+    run:
+      description: The run that is or was last at work on it.
+      returned: always
+      type: str
+      sample: 8a4e1d20
+    at:
+      description: When that was.
+      returned: always
+      type: str
+      sample: "2026-11-30T07:00:00Z"
+    until:
+      description: How long that run holds the object, or V(null) where none does.
+      returned: always
+      type: str
+      sample: null
+    host:
+      description: The machine that the run is on, or V(null).
+      returned: always
+      type: str
+      sample: null
+    verdict:
+      description: What was found of the newest change, V(null) as long as nothing is verified.
+      returned: always
+      type: str
+      sample: served
+    causes:
+      description: What the newest change is against.
       returned: always
       type: list
-      elements: dict
-      sample:
-        - id: 2f1c8c7e
-          run: 8a4e1d20
-          at: "2026-11-30T07:00:00Z"
-          causes: [host_oom_load]
-          changes: ["set resources.limits.memory to 48Gi"]
-          verdict: served
-    pending:
-      description: The run that is or was at work on it, with run, at, until and host, or V(null).
+      elements: str
+      sample: [host_oom_load]
+    records:
+      description: How many changes can be taken back.
       returned: always
-      type: dict
-      sample: null
+      type: int
+      sample: 1
+    problems:
+      description: Annotations that aren't as this collection writes them.
+      returned: always
+      type: list
+      elements: str
+      sample: []
     held:
       description: Whether that run holds the object still.
       returned: always

@@ -16,6 +16,7 @@ from ..documents import (
     outcome_document,
     require,
 )
+from .wording import in_words
 
 _CONSUMER = "the outcome of a remediation"
 # Verdicts with which a run was for something.
@@ -86,7 +87,10 @@ def _of_object(planned, item, diagnosis):
 
 def undo_command(edited):
     """The command that takes back everything that the collection has changed at an object."""
-    options = [("namespace", edited.get("namespace")), ("workload", f"{edited['kind'].lower()}/{edited['name']}")]
+    options = [
+        ("namespace", edited.get("namespace")),
+        ("workload", f"{edited['kind'].lower()}/{edited['name']}"),
+    ]
     given = " ".join(f"-e vllm_oom_{name}={value}" for name, value in options if value)
     return f"ansible-playbook vllm_runbook.oom.rollback_oom {given}"
 
@@ -206,26 +210,11 @@ def _name(edited, planned):
 
 def _changes(rounds):
     """All changes of the rounds in words, each once."""
-    found = [change_in_words(item) for one in rounds for item in one.get("changes") or ()]
+    found = [in_words(item) for one in rounds for item in one.get("changes") or ()]
     found = list(dict.fromkeys(found))
     more = len(found) - _MOST_SHOWN
     text = ", ".join(found[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return text or "no change"
-
-
-def change_in_words(made):
-    """A planned change as a person would say it, without a value where it only removes something."""
-    name = made.get("name")
-    if made.get("action") == "remove":
-        return f"remove {name}"
-    after = made.get("after")
-    if isinstance(after, dict):
-        after = ", ".join(f"{key}: {value}" for key, value in after.items())
-    elif isinstance(after, (list, tuple)):
-        after = " ".join(str(value) for value in after)
-    elif after is True:
-        return f"set {name}"
-    return f"set {name} to {after}"
 
 
 def _stop(text):

@@ -17,9 +17,9 @@ def work(plan, found=(), evidence=None):
     """``{write, patch}``, two lists of ``{object, label, container, causes, step, changes, expected, found}``.
 
     write: what is written one after the other: first the objects that an earlier run changed without finding a verdict (they have
-    ``found``, its record, and no changes), then those of which the plan would write a step now. An object is in it once.
+    ``found`` and no changes), then those of which the plan would write a step now. An object is in it once.
     patch: objects whose first planned step is for their source: only the patch can be made.
-    label: kind and name in words; expected: ``{uid, generation}`` of the diagnosis, or None.
+    label: kind and name in words; expected: ``{uid, generation}`` of the diagnosis, or None; found: ``{run, at}`` of the change that was left, or None.
 
     found: ``objects`` of module ``changes_info``; evidence: where given, only its objects are gone on with.
 
@@ -71,8 +71,7 @@ def _item(edited, **more):
 
 
 def _left(item):
-    record = item["records"][-1]
-    return _item(item, causes=list(record.get("causes") or []), found=record)
+    return _item(item, causes=list(item["causes"]), found={"run": item["run"], "at": item["at"]})
 
 
 def _planned(plan):

@@ -9,58 +9,49 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 
-from ..documents import PENDING_ANNOTATION, UNDO_ANNOTATION, DocumentError
+from ..documents import DocumentError
 from ..evidence.client import ApiError, Client
+from ..evidence.own_change import own_change
+from ..evidence.redact import Redactor
 from ..evidence.workloads import KINDS
+from ..remediation.workload_kinds import LAYOUTS
 from ..times import parse_time
 
-# What is written by us, see ``remediation.delivery``: (API group, kind).
-WRITTEN_KINDS = (
-    ("apps", "Deployment"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-    ("serving.kserve.io", "InferenceService"),
-    ("serving.kserve.io", "LLMInferenceService"),
-    ("production-stack.vllm.ai", "VLLMRuntime"),
-    ("apps.nvidia.com", "NIMService"),
-)
+# (API group, kind) of what is ever written.
+_KINDS = tuple(key for key, layout in LAYOUTS.items() if layout.live)
 # What kubectl takes for a kind, too.
-_SHORT = {"deploy": "deployment", "sts": "statefulset", "ds": "daemonset", "lws": "leaderworkerset", "isvc": "inferenceservice"}
+_SHORT = {
+    "deploy": "deployment",
+    "sts": "statefulset",
+    "ds": "daemonset",
+    "lws": "leaderworkerset",
+    "isvc": "inferenceservice",
+}
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-
-
-_RECORD = ("id", "run", "at", "causes", "changes", "verdict")
-_MARK = ("run", "at", "until", "host")
 
 
 class MetadataClient(Client):
     """A client that is sent the metadata of the objects in a list, and nothing else of them."""
 
     def _headers(self):
-        return [
-            (name, _METADATA if name == "Accept" else value) for name, value in super()._headers()
-        ]
-
+        return [(name, _METADATA if name == "Accept" else value) for name, value in super()._headers()]
 
 
 def own_changes(client, namespace=None, workload=None, now=None):
     """``{objects, unreadable}`` of one namespace, or of all where ``namespace`` is None.
 
-    objects: ``[{api_version, kind, namespace, name, uid, generation, key, records, pending, held, unfinished}]``. key:
-    ``NAMESPACE/KIND/NAME``; records: what was changed, the newest last, each ``{id, run, at, causes, changes, verdict}``;
-    pending: ``{run, at, until, host}`` or None; held: whether it hasn't expired; unfinished: whether the newest change has
-    no verdict and no run holds the object any more (it was killed).
+    objects: ``[{api_version, kind, namespace, name, uid, generation, key, held, unfinished}]`` with what ``own_change`` says of
+    each. key: ``NAMESPACE/KIND/NAME``; held: whether a run holds it now; unfinished: whether the newest change has no verdict
+    although none does (its run was killed).
     workload: ``kind/name``, the only object to look at. now: an aware datetime.
 
     Raises DocumentError where ``workload`` isn't one that can be changed or isn't there, or nothing could be read.
     """
     now = now or datetime.now(timezone.utc)
     wanted = _wanted(workload) if workload else None
-    kinds = [item for item in WRITTEN_KINDS if wanted is None or item in wanted[0]]
+    kinds = [item for item in _KINDS if wanted is None or item in wanted[0]]
     found, unreadable, seen = [], [], False
     for group, kind in kinds:
         version = _version(client, group)
@@ -73,7 +64,7 @@ def own_changes(client, namespace=None, workload=None, now=None):
                 if wanted and metadata.get("name") != wanted[1]:
                     continue
                 seen = True
-                _add(found, unreadable, f"{group}/{version}", kind, metadata, now)
+                found.append(_entry(f"{group}/{version}", kind, metadata, now))
         except ApiError as error:
             if error.status != 404:
                 unreadable.append(_unread(f"{plural}.{group}", namespace, error))
@@ -82,8 +73,10 @@ def own_changes(client, namespace=None, workload=None, now=None):
         raise DocumentError(f"no object could be read: {first['object']}: {first['reason']}" + _needs(first))
     if wanted and not seen:
         where = f"namespace {namespace}" if namespace else "the cluster"
-        raise DocumentError(f"there is no {workload} in {where}: give the kind and name of an object that is there")
-    return {"objects": sorted(found, key=lambda item: item["key"]), "unreadable": unreadable}
+        raise DocumentError(
+            f"there is no {workload} in {where}: give the kind and name of an object that is there"
+        )
+    return {"objects": sorted(filter(None, found), key=lambda item: item["key"]), "unreadable": unreadable}
 
 
 def _wanted(workload):
@@ -92,12 +85,10 @@ def _wanted(workload):
     kind, _dot, group = given.lower().partition(".")
     kind = _SHORT.get(kind, kind)
     matching = [
-        item
-        for item in WRITTEN_KINDS
-        if kind in (item[1].lower(), KINDS[item].plural) and group in ("", item[0])
+        item for item in _KINDS if kind in (item[1].lower(), KINDS[item].plural) and group in ("", item[0])
     ]
     if not slash or not name or not matching:
-        known = ", ".join(item[1].lower() for item in WRITTEN_KINDS)
+        known = ", ".join(item[1].lower() for item in _KINDS)
         raise DocumentError(f"{workload!r} is no kind/name such as deployment/llama; the kinds are {known}")
     return matching, name
 
@@ -132,55 +123,23 @@ def _needs(entry):
     return f" (needs {entry['needs']})" if entry["needs"] else ""
 
 
-def _add(found, unreadable, api_version, kind, metadata, now):
-    annotations = metadata.get("annotations") or {}
-    if not {UNDO_ANNOTATION, PENDING_ANNOTATION} & set(annotations):
-        return
-    namespace, name = metadata.get("namespace"), metadata.get("name")
-    key = f"{namespace}/{kind}/{name}"
-    undo = _parsed(annotations.get(UNDO_ANNOTATION))
-    mark = _parsed(annotations.get(PENDING_ANNOTATION))
-    if undo is None or mark is None:
-        broken = UNDO_ANNOTATION if undo is None else PENDING_ANNOTATION
-        unreadable.append(
-            {
-                "source": "workload",
-                "object": key,
-                "reason": f"its annotation {broken} isn't what we wrote",
-                "needs": None,
-            }
-        )
-    records = [
-        {field: item.get(field) for field in _RECORD}
-        for item in (undo or {}).get("records") or []
-        if isinstance(item, dict)
-    ]
-    pending = {field: mark.get(field) for field in _MARK} if mark else None
-    until = parse_time((pending or {}).get("until"))
-    held = bool(until and until > now)
-    found.append(
-        {
-            "api_version": api_version,
-            "kind": kind,
-            "namespace": namespace,
-            "name": name,
-            "uid": metadata.get("uid"),
-            "generation": metadata.get("generation"),
-            "key": key,
-            "records": records,
-            "pending": pending,
-            "held": held,
-            "unfinished": bool(records) and not records[-1]["verdict"] and not held,
-        }
-    )
-
-
-def _parsed(text):
-    """The object in an annotation; {} where there is none, None where it is no JSON object."""
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
+def _entry(api_version, kind, metadata, now):
+    """One of ``own_changes``' objects, None for an object without an annotation of ours."""
+    own = own_change({"metadata": metadata}, Redactor())
+    if own is None:
         return None
-    return value if isinstance(value, dict) else None
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    until = parse_time(own["until"])
+    held = bool(until and until > now)
+    return {
+        "api_version": api_version,
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+        "uid": metadata.get("uid"),
+        "generation": metadata.get("generation"),
+        "key": f"{namespace}/{kind}/{name}",
+        **own,
+        "held": held,
+        "unfinished": bool(own["records"]) and own["verdict"] is None and not held,
+    }
