@@ -67,8 +67,8 @@ def _key(edited):
 def _of_object(planned, item, diagnosis):
     edited = {name: planned["object"].get(name) for name in _OBJECT}
     rounds = item.get("rounds") or []
-    problem = (item.get("problem") or {}).get("sentence")
     verdict = _verdict(item, rounds)
+    problem = (item.get("problem") or {}).get("sentence") or _unsaid(rounds)
     made = object_outcome(
         edited,
         plan=planned.get("sentence"),
@@ -126,7 +126,15 @@ def _verdict(item, rounds):
     ended = item.get("ended") or {}
     verdict = ((rounds[-1].get("verification") or {}) if rounds else {}).get("verdict")
     taken_back = item.get("withdrawn") or (verdict == "failed" and not item.get("kept"))
-    return "undone" if taken_back and ended and not ended.get("failed") else verdict
+    if item.get("withdrawn") or any(_is_written(one) for one in rounds):
+        return "undone" if taken_back and ended and not ended.get("failed") else verdict
+    return verdict
+
+
+def _unsaid(rounds):
+    """Why nothing can be said of the last change although it was looked at, or None."""
+    verified = (rounds[-1].get("verification") or {}) if rounds else {}
+    return verified.get("sentence") if verified and verified.get("verdict") is None else None
 
 
 def _remains(item, rounds, verdict):
@@ -188,6 +196,8 @@ def _ended(made, item, last, what):
         return f"{text} Everything that this run had changed was taken back."
     if item.get("kept"):
         return f"{text} The change was kept, as asked; {stays}"
+    if not any(attempt["written"] and attempt["written"]["changed"] for attempt in made["attempts"]):
+        return f"{text} Nothing was written, for the object had that already."
     why = (item.get("ended") or {}).get("msg") or "the run ended before"
     return f"{text} It could not be taken back: {_stop(why)} Try again with: {made['undo']}"
 

@@ -517,7 +517,7 @@ class _Present(_Work):
         if self.check:
             self.result["mode"] = "dry_run"
             return
-        taken = records.Notes(self._mark(self.writer.now()), notes.records)
+        taken = records.taken_over(notes, found["run"], self._mark(self.writer.now()))
         written = self._write(raw, records.patch_notes(raw, taken, self.place.shown))
         self._note_object(written)
         self.result.update(mode="written")
