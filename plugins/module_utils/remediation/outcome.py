@@ -25,6 +25,12 @@ _WRITTEN = ("mode", "sentence", "at", "run", "warnings")
 _VERIFIED = ("verdict", "verifiable", "seconds", "sentence")
 _OBJECT = ("namespace", "kind", "name", "api_version", "path")
 _MOST_SHOWN = 4
+# What is said of a change that was only asked for.
+_MODES = {
+    "dry_run": "the API server would take it",
+    "client_side": "the API server wasn't asked, since that takes the right to write",
+    "unchanged": "it is so already",
+}
 
 
 def outcome(plan, done=(), diagnosis=None):
@@ -173,7 +179,7 @@ def _sentence(made, planned, item, rounds):
         written = last.get("written") or {}
         if made["problem"]:
             return f"{name}: {what} would be refused: {_stop(made['problem'])}"
-        return f"{name}: would {what}; {_stop(written.get('sentence') or 'nothing was written')}"
+        return f"{name}: would {what} ({_MODES.get(written.get('mode'), 'nothing is to be written')})."
     return f"{name}: {_ended(made, item, last, what)}"
 
 
