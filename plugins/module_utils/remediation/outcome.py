@@ -38,11 +38,12 @@ def outcome(plan, done=(), diagnosis=None):
 
     plan: a plan document, None where there was none (a rollback); diagnosis: the one that it was made from, for the first failure.
 
-    done: ``[{object, rounds, problem, ended, kept, withdrawn}]``, every key but the first may be missing.
+    done: ``[{object, rounds, problem, ended, kept, withdrawn, waited}]``, every key but the first may be missing.
     rounds: ``[{step, changes, written, verification, failure}]``, written: what module ``workload`` returned, verification: of
     role ``verify``, failure: ``{pod, cause, sentence}`` of the diagnosis after it. problem: ``{task, sentence}`` of a task that
     failed in between; ended: what ``workload`` returned of the end, which took everything back where the last verification
-    failed and ``kept`` (a failed change was to stay) isn't true. withdrawn: that this was a rollback, whose result ``ended`` is.
+    failed and ``kept`` (a failed change was to stay) isn't true. withdrawn: that this was a rollback, whose result ``ended`` is,
+    and the rollout's sentence after it ``waited``.
 
     Raises DocumentError where a document isn't one.
     """
@@ -74,7 +75,7 @@ def _of_object(planned, item, diagnosis):
     edited = {name: planned["object"].get(name) for name in _OBJECT}
     rounds = item.get("rounds") or []
     verdict = _verdict(item, rounds)
-    problem = (item.get("problem") or {}).get("sentence") or _unsaid(rounds)
+    problem = (item.get("problem") or {}).get("sentence") or _unsaid(rounds) or _not_restored(item)
     made = object_outcome(
         edited,
         plan=planned.get("sentence"),
@@ -130,17 +131,26 @@ def _is_written(one):
 
 def _verdict(item, rounds):
     ended = item.get("ended") or {}
+    restored = ended.get("mode") in ("written", "unchanged") and not ended.get("failed")
+    if item.get("withdrawn"):
+        return "undone" if restored else None
     verdict = ((rounds[-1].get("verification") or {}) if rounds else {}).get("verdict")
-    taken_back = item.get("withdrawn") or (verdict == "failed" and not item.get("kept"))
-    if item.get("withdrawn") or any(_is_written(one) for one in rounds):
-        return "undone" if taken_back and ended and not ended.get("failed") else verdict
-    return verdict
+    taken_back = verdict == "failed" and not item.get("kept") and any(_is_written(one) for one in rounds)
+    return "undone" if taken_back and restored else verdict
 
 
 def _unsaid(rounds):
     """Why nothing can be said of the last change although it was looked at, or None."""
     verified = (rounds[-1].get("verification") or {}) if rounds else {}
     return verified.get("sentence") if verified and verified.get("verdict") is None else None
+
+
+def _not_restored(item):
+    """Why a rollback didn't take anything back, or None."""
+    ended = item.get("ended") or {}
+    return (
+        ended.get("msg") or "no reason was given" if item.get("withdrawn") and ended.get("failed") else None
+    )
 
 
 def _remains(item, rounds, verdict):
@@ -209,11 +219,9 @@ def _ended(made, item, last, what):
 
 
 def _withdrawn(item, made):
-    ended = item.get("ended") or {}
-    if made["verdict"] != "undone":
-        return f"not taken back: {_stop(ended.get('msg') or 'no reason was given')}"
-    waited = (item.get("rounds") or [{}])[-1].get("verification") or {}
-    said = [ended.get("sentence") or "everything was taken back", waited.get("sentence")]
+    if made["problem"]:
+        return f"not taken back: {_stop(made['problem'])}"
+    said = [(item.get("ended") or {}).get("sentence") or "everything was taken back", item.get("waited")]
     return " ".join(_stop(text) for text in said if text)
 
 

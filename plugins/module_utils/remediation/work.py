@@ -76,15 +76,16 @@ def _left(item):
 
 def _planned(plan):
     made = plan["apply"]
-    return _of_changes(plan, made["step"], made["changes"])
+    return _of_changes(plan, made["step"], made["changes"], [made["step"], *made["with"]])
 
 
-def _of_changes(plan, step, changes):
+def _of_changes(plan, step, changes, steps):
+    """steps: the numbers of those that the changes are of."""
     containers = [item["container"] for item in changes if item.get("container")]
     return _item(
         plan["object"],
         container=containers[0] if containers else None,
-        causes=list(plan["causes"]),
+        causes=_against(plan, steps),
         step=step,
         changes=list(changes),
         expected=plan.get("expected"),
@@ -99,4 +100,13 @@ def _for_its_source(plan):
     first = [item for item in planned if item["step"] == planned[0]["step"]]
     if not first or any(item["delivery"]["how"] != "patch" for item in first):
         return None
-    return _of_changes(plan, first[0]["step"], [item["change"] for item in first])
+    step = first[0]["step"]
+    return _of_changes(plan, step, [item["change"] for item in first], [step])
+
+
+def _against(plan, steps):
+    """The causes that steps are against, in the plan's order."""
+    found = {
+        cause for item in plan["changes"] if item["step"] in steps for cause in (item["cause"], *item["also"])
+    }
+    return [cause for cause in plan["causes"] if cause in found]
