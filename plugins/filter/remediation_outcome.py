@@ -32,6 +32,11 @@ options:
   diagnosis:
     description: The diagnosis document that the plan was made from, for the first failure.
     type: dict
+  found:
+    description:
+      - What M(vllm_runbook.oom.changes_info) returned before anything was done, for notes on what other runs are at work on and on what
+        couldn't be read.
+    type: dict
 seealso:
   - plugin: vllm_runbook.oom.remediation_plan
     plugin_type: filter
@@ -101,14 +106,14 @@ from ansible.utils.unsafe_proxy import wrap_var
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, plain
 
 
-def remediation_outcome(plan, done=(), diagnosis=None):
+def remediation_outcome(plan, done=(), diagnosis=None, found=None):
     """See DOCUMENTATION."""
     # For one filter Ansible loads all of a collection, in each task anew: what each needs is imported when it is called.
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.outcome import outcome
 
     try:
         # It quotes what a cluster said: that must never be taken for a template.
-        return wrap_var(outcome(plain(plan), plain(done), plain(diagnosis)))
+        return wrap_var(outcome(plain(plan), plain(done), plain(diagnosis), plain(found)))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.remediation_outcome: {exc}") from None
 

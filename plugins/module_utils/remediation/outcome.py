@@ -33,7 +33,7 @@ _MODES = {
 }
 
 
-def outcome(plan, done=(), diagnosis=None):
+def outcome(plan, done=(), diagnosis=None, found=None):
     """The outcome document (``documents.outcome_document``): an entry for each object of the plan, then those of ``done`` beside it.
 
     plan: a plan document, None where there was none (a rollback); diagnosis: the one that it was made from, for the first failure.
@@ -44,6 +44,9 @@ def outcome(plan, done=(), diagnosis=None):
     failed in between; ended: what ``workload`` returned of the end, which took everything back where the last verification
     failed and ``kept`` (a failed change was to stay) isn't true. withdrawn: that this was a rollback, whose result ``ended`` is,
     and the rollout's sentence after it ``waited``.
+
+    found: what module ``changes_info`` returned before anything was done, for notes on what other runs are at work on and on what
+    couldn't be read; None where it wasn't asked.
 
     Raises DocumentError where a document isn't one.
     """
@@ -59,12 +62,26 @@ def outcome(plan, done=(), diagnosis=None):
         for item in done or ():
             if _key(item["object"]) in known:
                 document["objects"].append(_of_object({"object": item["object"]}, item, diagnosis))
+        document["notes"] = _notes(found or {})
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise DocumentError(
             f"{_CONSUMER} was given a plan or results without their shape ({type(error).__name__}: {error}); make the plan again "
             "with the filter remediation_plan"
         ) from error
     return document
+
+
+def _notes(found):
+    notes = [
+        f"{_name(item, {})} is being changed by run {item['run']} on host {item['host']}, which holds it until {item['until']}"
+        for item in found.get("objects") or ()
+        if item["held"]
+    ]
+    unread = found.get("unreadable") or ()
+    if unread:
+        named = "; ".join(f"{item['object']} ({item['reason']})" for item in unread)
+        notes.append(f"where earlier runs have left changes isn't known of what couldn't be listed: {named}")
+    return notes
 
 
 def _key(edited):
@@ -235,10 +252,17 @@ def _name(edited, planned):
 def _changes(rounds):
     """All changes of the rounds in words, each once."""
     found = [in_words(item) for one in rounds for item in one.get("changes") or ()]
+    found[:0] = [
+        _inherited(one["written"]["found"]) for one in rounds if (one.get("written") or {}).get("found")
+    ]
     found = list(dict.fromkeys(found))
     more = len(found) - _MOST_SHOWN
     text = ", ".join(found[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return text or "no change"
+
+
+def _inherited(found):
+    return f"go on with what run {found['run']} changed at {found['at']} ({'; '.join(found.get('changes') or [])})"
 
 
 def _stop(text):
