@@ -33,28 +33,82 @@ asked = {{name: value for name, value in module.params.items() if value is not N
 with open(f"{{folder}}/calls", "a") as calls:
     calls.write(json.dumps({{"module": {name!r}, "check": module.check_mode, **asked}}) + "\\n")
 with open(f"{{folder}}/{name}.json") as script:
-    answers = json.load(script)
+    by_name = json.load(script)
+about = asked.get("name") or asked.get("pod")
+answers = by_name[about if about in by_name else ""]
 answer = answers.pop(0) if len(answers) > 1 else answers[0]
 with open(f"{{folder}}/{name}.json", "w") as script:
-    json.dump(answers, script)
+    json.dump(by_name, script)
+if answer == "break off":
+    raise RuntimeError(answer)
 module.fail_json(**answer) if "msg" in answer else module.exit_json(**answer)
 """
 OPTIONS = {
     "workload": (
-        "api_version kind name namespace container path state changes expected max_memory causes run lease verdict "
-        "engine_version kubeconfig context"
+        *(
+            "api_version",
+            "kind",
+            "name",
+            "namespace",
+            "container",
+            "path",
+            "state",
+            "changes",
+            "expected",
+            "max_memory",
+        ),
+        *("causes", "run", "lease", "verdict", "restore", "kubeconfig", "context"),
     ),
-    "changes_info": "namespace all_namespaces workload kubeconfig context",
-    "serving_info": "api_version kind name namespace generation since request wait kubeconfig context",
-    "evidence_info": "bundle namespace all_namespaces pod selector since exec kubeconfig context",
+    "changes_info": ("namespace", "all_namespaces", "workload", "kubeconfig", "context"),
+    "serving_info": (
+        *(
+            "api_version",
+            "kind",
+            "name",
+            "namespace",
+            "generation",
+            "since",
+            "request",
+            "wait",
+            "kubeconfig",
+            "context",
+        ),
+    ),
+    "evidence_info": (
+        *(
+            "bundle",
+            "namespace",
+            "all_namespaces",
+            "pod",
+            "selector",
+            "since",
+            "exec",
+            "kubeconfig",
+            "context",
+        ),
+    ),
+    "verification": (
+        *(
+            "api_version",
+            "kind",
+            "name",
+            "namespace",
+            "container",
+            "since",
+            "generation",
+            "run",
+            "causes",
+            "timeout",
+        ),
+        *("soak", "load_requests"),
+    ),
 }
-# The role verify is a module in these tests: what it is given becomes a call, its answer the fact.
+# The role verify is a module here: what it is given becomes a call, the answer the fact.
 VERIFY = [
     {
         "name": "Answer",
         "vllm_runbook.oom.verification": {
-            name: "{{ verify_%s }}" % name
-            for name in "namespace api_version kind name container since generation run causes timeout soak load_requests".split()
+            name: "{{ verify_" + name + " }}" for name in OPTIONS["verification"]
         },
         "register": "_verify_answer",
     },
@@ -81,9 +135,8 @@ def collections(tmp_path_factory):
     verify.write_text(json.dumps(VERIFY))
     modules = ours / "plugins/modules"
     modules.mkdir()
-    options = {**OPTIONS, "verification": " ".join(VERIFY[0]["vllm_runbook.oom.verification"])}
-    for name, given in options.items():
-        (modules / f"{name}.py").write_text(STAND_IN.format(name=name, options=given.split()))
+    for name, options in OPTIONS.items():
+        (modules / f"{name}.py").write_text(STAND_IN.format(name=name, options=options))
     return top
 
 
@@ -92,7 +145,7 @@ def _link(link, target):
     link.symlink_to(target)
 
 
-def _evidence(name="qwen3-32b", *, live=True, source="cluster"):
+def failed_pod(name="qwen3-32b", *, live=True, source="cluster"):
     """A pod that failed, as a cluster would have told of it."""
     found = copy.deepcopy(read_bundle(str(EXAMPLE)))
     found["source"]["kind"] = source
@@ -108,7 +161,7 @@ def _evidence(name="qwen3-32b", *, live=True, source="cluster"):
     return found
 
 
-def _together(*documents):
+def together(*documents):
     found = documents[0]
     for other in documents[1:]:
         found["pods"] += other["pods"]
@@ -118,33 +171,31 @@ def _together(*documents):
 WRITTEN = {
     "changed": True,
     "mode": "written",
-    "sentence": "StatefulSet/qwen3-32b was changed.",
-    "run": "run-1",
+    "sentence": "It was changed.",
+    "run": "of the module",
     "at": "2026-11-30T07:00:00Z",
-    "object": {"uid": "uid-qwen3-32b", "generation": 2},
+    "object": {"generation": 2},
     "record": {"id": "r1"},
     "found": None,
+    "held_by": None,
 }
-RELEASED = {"changed": True, "mode": "written", "sentence": "The verdict was noted."}
-RESTORED = {"changed": True, "mode": "written", "sentence": "Everything was taken back."}
-SERVED = {
-    "outcome": {
-        "verdict": "served",
-        "verifiable": True,
-        "seconds": 12.0,
-        "sentence": "It answered a request.",
-        "serving": {"pods": []},
+ENDED = {"changed": True, "mode": "written", "sentence": "It was ended."}
+TRIED = dict(WRITTEN, mode="dry_run", at=None, record=None)
+NOT_TRIED = {"msg": "nobody asked for this"}
+
+
+def verified(verdict, sentence="That was seen.", *pods):
+    return {
+        "outcome": {
+            "verdict": verdict,
+            "verifiable": True,
+            "seconds": 9.0,
+            "sentence": sentence,
+            "serving": {"pods": [{"name": name, "ready": False} for name in pods]},
+        }
     }
-}
-FAILED = {
-    "outcome": {
-        "verdict": "failed",
-        "verifiable": True,
-        "seconds": 9.0,
-        "sentence": "It died again.",
-        "serving": {"pods": [{"name": "qwen3-32b-0", "ready": False}]},
-    }
-}
+
+
 NOTHING_LEFT = {"objects": [], "unreadable": []}
 
 
@@ -153,17 +204,24 @@ class Stage:
 
     def __init__(self, collections, folder):
         self.collections, self.folder = collections, folder
-        self.output = folder / "out"
-        self.say(evidence_info=[{"evidence": _evidence()}], changes_info=[NOTHING_LEFT])
-        self.say(workload=[{"msg": "nobody asked for this"}], serving_info=[{"msg": "nobody asked for this"}])
-        self.say(verification=[{"msg": "nobody asked for this"}])
+        self.output, self.patches = folder / "out", folder / "patches"
+        self.answers = {name: {"": [NOT_TRIED]} for name in OPTIONS}
+        self.say(changes_info=[NOTHING_LEFT])
 
-    def say(self, **answers):
-        """What each module says, one after the other, the last one for ever."""
+    def say(self, of="", **answers):
+        """What each module says of an object, one after the other, the last one for ever. of: its name, or all others."""
         for name, listed in answers.items():
-            (self.folder / f"{name}.json").write_text(json.dumps(listed))
+            self.answers[name][of] = listed
+
+    def fleet(self, *names, **more):
+        """Pods that failed, and what is seen of each when it is looked at alone."""
+        self.say(evidence_info=[{"evidence": together(*(failed_pod(name, **more) for name in names))}])
+        for name in names:
+            self.say(of=f"{name}-0", evidence_info=[{"evidence": failed_pod(name)}])
 
     def run(self, *options, playbook="remediate_oom", **variables):
+        for name, scripted in self.answers.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(scripted))
         given = {"vllm_oom_" + name: value for name, value in variables.items()}
         given["vllm_oom_output_dir"] = str(self.output)
         kept = {
@@ -171,40 +229,47 @@ class Stage:
             for name, value in os.environ.items()
             if not name.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))
         }
+        ours = {
+            "ANSIBLE_COLLECTIONS_PATH": str(self.collections),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+            "LC_ALL": "C.UTF-8",
+            "PWD": str(self.folder),
+            "STAND_INS": str(self.folder),
+        }
         return subprocess.run(
             [ANSIBLE_PLAYBOOK, f"vllm_runbook.oom.{playbook}", "-e", json.dumps(given), *options],
             cwd=self.folder,
-            env={
-                **kept,
-                "ANSIBLE_COLLECTIONS_PATH": str(self.collections),
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-                "LC_ALL": "C.UTF-8",
-                "PWD": str(self.folder),
-                "STAND_INS": str(self.folder),
-            },
+            env={**kept, **ours},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=180,
             check=False,
         )
 
     def apply(self, *options, **variables):
         return self.run(*options, **{"apply": True, "min_model_len": 1000, **variables})
 
-    @property
-    def calls(self):
+    def called(self, module, name=None):
         path = self.folder / "calls"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [call for call in calls if call["module"] == module and name in (None, call.get("name"))]
 
-    def called(self, name):
-        return [call for call in self.calls if call["module"] == name]
+    def states(self, name):
+        """What was asked of module workload for an object, in order."""
+        return [call.get("state", "present") for call in self.called("workload", name)]
 
     @property
-    def outcome(self):
-        return json.loads((self.output / "outcome.json").read_text())
+    def outcomes(self):
+        """The outcome of each object, by its name."""
+        document = json.loads((self.output / "outcome.json").read_text())
+        return {item["object"]["name"]: item for item in document["objects"]}
+
+    @property
+    def notes(self):
+        return json.loads((self.output / "outcome.json").read_text())["notes"]
 
 
 @pytest.fixture
@@ -212,55 +277,194 @@ def stage(collections, tmp_path):
     return Stage(collections, tmp_path)
 
 
-def test_what_serves_is_released_with_its_verdict(stage):
-    stage.say(workload=[WRITTEN, RELEASED], verification=[SERVED])
-    done = stage.apply()
-    assert done.returncode == 0, done.stdout
-    first, last = stage.called("workload")
-    assert [change["name"] for change in first["changes"]] == ["--max-model-len"]
-    assert first["expected"] == {"uid": "uid-qwen3-32b", "generation": 1}
-    assert first["causes"] == ["kv_max_len"]
-    assert (last["state"], last["verdict"], last["run"]) == ("released", "served", "run-1")
-    (asked,) = stage.called("verification")
-    assert (asked["generation"], asked["since"], asked["run"]) == (2, "2026-11-30T07:00:00Z", "run-1")
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "served"
-    assert made["first_failure"]["cause"] == "kv_max_len"
-    assert made["undo"] in done.stdout.replace("\n", " ")
-    assert made["attempts"][0]["written"]["record"] == "r1"
+def left(name, **more):
+    """An object that an earlier run has changed, as module changes_info tells of it."""
+    entry = {
+        "api_version": "apps/v1",
+        "kind": "StatefulSet",
+        "namespace": "llm",
+        "name": name,
+        "key": f"llm/StatefulSet/{name}",
+        "generation": 2,
+        "run": "run-0",
+        "at": "2026-11-30T06:00:00Z",
+        "until": None,
+        "host": "h1",
+        "verdict": None,
+        "causes": ["kv_max_len"],
+        "records": 1,
+        "problems": [],
+        "held": False,
+        "unfinished": True,
+    }
+    return {**entry, **more}
 
 
-def test_nothing_is_written_without_apply(stage):
+# What a run that was killed has changed: the module says so when another one takes over.
+TAKEN_OVER = dict(
+    WRITTEN,
+    found={"run": "run-0", "at": "2026-11-30T06:00:00Z", "changes": ["--max-model-len: 40960 -> 18224"]},
+)
+
+
+def test_each_object_ends_in_its_own_way_and_none_stops_the_next(stage):
+    """In the order of the plan, behind the one that a killed run has left."""
+    stage.fleet("serves", "fails", "refused", "breaks", "sticks", "taken", "unsaid")
     stage.say(
-        workload=[
+        changes_info=[
             {
-                "changed": True,
-                "mode": "dry_run",
-                "sentence": "The API server takes it.",
-                "patch": [{"op": "test"}],
+                "objects": [left("killed"), left("busy", held=True, until="later", unfinished=False)],
+                "unreadable": [],
             }
         ]
     )
-    done = stage.run(min_model_len=1000, patch_dir=str(stage.folder / "patches"))
-    assert done.returncode == 0, done.stdout
-    assert [call["check"] for call in stage.called("workload")] == [True]
-    assert not stage.called("verification")
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] is None
-    assert made["attempts"][0]["written"]["changed"] is False
-    assert made["undo"] is None
-    assert sorted(path.name for path in (stage.folder / "patches").iterdir()) == [
-        "README.md",
-        "llm.statefulset.qwen3-32b.json",
+    stage.say(of="killed", workload=[TAKEN_OVER, ENDED], verification=[verified("served")])
+    stage.say(of="serves", workload=[WRITTEN, ENDED], verification=[verified("served")])
+    stage.say(of="fails", workload=[WRITTEN, ENDED], verification=[verified("failed", "It died.", "fails-0")])
+    stage.say(of="refused", workload=[{"msg": "run-x on host h2 holds it"}])
+    stage.say(of="breaks", workload=[WRITTEN], verification=[{"msg": "the API server can't be reached"}])
+    stage.say(
+        of="sticks",
+        workload=[WRITTEN, {"msg": "somebody changed it since"}],
+        verification=[verified("failed", "It died.")],
+    )
+    stage.say(
+        of="taken",
+        workload=[
+            dict(
+                WRITTEN,
+                changed=False,
+                mode="unchanged",
+                sentence="It is so already; run-y is at work",
+                held_by={"run": "run-y"},
+            )
+        ],
+    )
+    stage.say(of="unsaid", workload=[WRITTEN], verification=[verified(None, "the API server doesn't answer")])
+    done = stage.apply()
+    assert done.returncode == 2, done.stdout
+    ends = stage.outcomes
+    assert list(ends) == ["serves", "fails", "refused", "breaks", "sticks", "taken", "unsaid", "killed"]
+    assert {name: end["verdict"] for name, end in ends.items()} == {
+        "serves": "served",
+        "fails": "undone",
+        "refused": None,
+        "breaks": None,
+        "sticks": "failed",
+        "taken": None,
+        "unsaid": None,
+        "killed": "served",
+    }
+    # The first thing that is done is to go on with what was left, without a change of its own.
+    calls = stage.called("workload")
+    assert (calls[0]["name"], calls[0]["changes"]) == ("killed", [])
+    assert "run-0" in ends["killed"]["sentence"]
+    assert any("busy" in note and "run-0 on host h1" in note for note in stage.notes)
+
+    first, last = stage.called("workload", "serves")
+    assert [change["name"] for change in first["changes"]] == ["--max-model-len"]
+    assert first["expected"] == {"uid": "uid-serves", "generation": 1}
+    assert first["causes"] == ["kv_max_len"]
+    assert (last["state"], last["verdict"]) == ("released", "served")
+    (asked,) = stage.called("verification", "serves")
+    assert (asked["generation"], asked["since"]) == (2, "2026-11-30T07:00:00Z")
+    assert len({call["run"] for call in (*calls, asked)}) == 1
+    assert ends["serves"]["first_failure"]["cause"] == "kv_max_len"
+    assert ends["serves"]["attempts"][0]["written"]["record"] == "r1"
+    assert ends["serves"]["undo"].endswith(
+        "-e vllm_oom_namespace=llm -e vllm_oom_workload=statefulset/serves"
+    )
+
+    # What failed again was looked at alone, and all of this run's changes of it were taken back.
+    assert [call.get("pod") for call in stage.called("evidence_info")] == [None, "fails-0"]
+    last = stage.called("workload", "fails")[-1]
+    assert (last["state"], last["restore"]) == ("restored", "run")
+    assert ends["fails"]["last_failure"]["cause"] == "kv_max_len"
+    assert ends["fails"]["undo"] is None
+
+    assert "run-x on host h2 holds it" in ends["refused"]["sentence"]
+    assert ends["refused"]["undo"] is None
+    assert stage.states("breaks") == ["present"]
+    assert "the API server can't be reached" in ends["breaks"]["sentence"]
+    assert ends["breaks"]["undo"]
+    assert "somebody changed it since" in ends["sticks"]["sentence"]
+    assert ends["sticks"]["undo"]
+    assert "run-y is at work" in ends["taken"]["sentence"]
+    assert not stage.called("verification", "taken")
+    assert stage.states("unsaid") == ["present"]
+    assert "the API server doesn't answer" in ends["unsaid"]["sentence"]
+    for name in ("fails", "refused", "breaks", "sticks", "taken", "unsaid"):
+        assert f"StatefulSet llm/{name}: " in " ".join(done.stdout[done.stdout.index("fatal:") :].split())
+
+
+def test_the_next_step_is_made_on_top(stage):
+    stage.fleet("cured", "incurable", "refused")
+    both = [WRITTEN, dict(WRITTEN, object={"generation": 3}), ENDED]
+    for name in ("cured", "incurable", "refused"):
+        stage.say(of=name, workload=both, verification=[verified("failed", "It died.", f"{name}-0")])
+    stage.say(of="cured", verification=[verified("failed", "It died.", "cured-0"), verified("served")])
+    stage.say(of="refused", workload=[WRITTEN, {"msg": "the quota says no"}, ENDED])
+    done = stage.apply(
+        on_failure="next", max_attempts=2, allow=["kv_cache_dtype"], gpu="H100 80GB", max_gpus=4
+    )
+    assert done.returncode == 2, done.stdout
+    ends = stage.outcomes
+    first, second, last = stage.called("workload", "cured")
+    assert second["changes"]
+    assert second["changes"] != first["changes"]
+    assert last["verdict"] == "served"
+    assert [attempt["verification"]["verdict"] for attempt in ends["cured"]["attempts"]] == [
+        "failed",
+        "served",
     ]
+    assert ends["cured"]["last_failure"]["cause"] == "kv_max_len"
+    assert stage.states("incurable") == ["present", "present", "restored"]
+    assert ends["incurable"]["verdict"] == "undone"
+    # A step that can't be written ends it, and what failed before is taken back all the same.
+    assert stage.states("refused") == ["present", "present", "restored"]
+    assert ends["refused"]["verdict"] == "undone"
+    assert "the quota says no" in ends["refused"]["sentence"]
+
+
+def test_a_failed_change_is_kept_where_that_was_asked(stage):
+    stage.fleet("kept")
+    stage.say(workload=[WRITTEN, ENDED], verification=[verified("failed", "It died.", "kept-0")])
+    done = stage.apply(on_failure="keep")
+    assert done.returncode == 2, done.stdout
+    last = stage.called("workload")[-1]
+    assert (last["state"], last["verdict"]) == ("released", "failed")
+    assert stage.outcomes["kept"]["verdict"] == "failed"
+    assert "rollback_oom" in stage.outcomes["kept"]["undo"]
+
+
+def test_nothing_is_written_without_apply(stage):
+    stage.fleet("asked", "refused", "broken")
+    stage.say(of="asked", workload=[dict(TRIED, patch=[{"op": "test"}])])
+    stage.say(of="refused", workload=[{"msg": "the quota says no"}])
+    stage.say(of="broken", workload=["break off"])
+    done = stage.run(min_model_len=1000, patch_dir="patches")
+    assert done.returncode == 0, done.stdout
+    assert [call["check"] for call in stage.called("workload")] == [True, True, True]
+    assert not stage.called("verification")
+    ends = stage.outcomes
+    assert {end["verdict"] for end in ends.values()} == {None}
+    assert ends["asked"]["attempts"][0]["written"]["changed"] is False
+    assert ends["asked"]["undo"] is None
+    assert "the quota says no" in ends["refused"]["sentence"]
+    assert "without saying why" in ends["broken"]["sentence"]
+    assert sorted(path.name for path in stage.patches.iterdir()) == [
+        "README.md",
+        "llm.statefulset.asked.json",
+    ]
+    readme = (stage.patches / "README.md").read_text()
     assert (
-        "kubectl -n llm patch statefulset qwen3-32b --type=json"
-        in (stage.folder / "patches/README.md").read_text()
+        "kubectl -n llm patch statefulset asked --type=json --patch-file llm.statefulset.asked.json" in readme
     )
 
 
 def test_check_mode_with_apply_only_asks(stage):
-    stage.say(workload=[{"changed": True, "mode": "dry_run", "sentence": "The API server takes it."}])
+    stage.fleet("asked")
+    stage.say(workload=[TRIED])
     done = stage.apply("--check")
     assert done.returncode == 0, done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True]
@@ -268,199 +472,65 @@ def test_check_mode_with_apply_only_asks(stage):
     assert not stage.output.exists()
 
 
-def test_what_fails_again_is_diagnosed_and_taken_back(stage):
-    stage.say(workload=[WRITTEN, RESTORED], verification=[FAILED])
-    done = stage.apply()
-    assert done.returncode == 2, done.stdout
-    last = stage.called("workload")[-1]
-    assert (last["state"], last["run"]) == ("restored", "run-1")
-    assert [call.get("pod") for call in stage.called("evidence_info")] == [None, "qwen3-32b-0"]
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "undone"
-    assert made["last_failure"] == {
-        "pod": "llm/qwen3-32b-0",
-        "cause": "kv_max_len",
-        "sentence": made["first_failure"]["sentence"],
-    }
-    assert made["undo"] is None
-
-
-def test_a_failed_change_is_kept_where_that_was_asked(stage):
-    stage.say(workload=[WRITTEN, RELEASED], verification=[FAILED])
-    done = stage.apply(on_failure="keep")
-    assert done.returncode == 2
-    last = stage.called("workload")[-1]
-    assert (last["state"], last["verdict"]) == ("released", "failed")
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "failed"
-    assert "rollback_oom" in made["undo"]
-
-
-def test_the_next_step_is_made_on_top(stage):
-    stage.say(
-        workload=[WRITTEN, dict(WRITTEN, object={"generation": 3}), RELEASED], verification=[FAILED, SERVED]
-    )
-    done = stage.apply(on_failure="next", allow=["kv_cache_dtype"], gpu="H100 80GB", max_gpus=4)
-    assert done.returncode == 0, done.stdout
-    first, second, last = stage.called("workload")
-    assert "run" not in first
-    assert second["run"] == "run-1"
-    assert second["changes"] != first["changes"]
-    assert last["verdict"] == "served"
-    (made,) = stage.outcome["objects"]
-    assert [attempt["verification"]["verdict"] for attempt in made["attempts"]] == ["failed", "served"]
-    assert made["last_failure"]["cause"] == "kv_max_len"
-
-
-def test_no_more_than_so_many_attempts_and_all_of_them_are_taken_back(stage):
-    stage.say(workload=[WRITTEN, WRITTEN, RESTORED], verification=[FAILED])
-    done = stage.apply(
-        on_failure="next", max_attempts=2, allow=["kv_cache_dtype"], gpu="H100 80GB", max_gpus=4
-    )
-    assert done.returncode == 2
-    assert [call.get("state", "present") for call in stage.called("workload")] == [
-        "present",
-        "present",
-        "restored",
-    ]
-    assert stage.outcome["objects"][0]["verdict"] == "undone"
-
-
-def test_a_refused_write_is_said_and_the_next_object_has_its_turn(stage):
-    stage.say(
-        evidence_info=[{"evidence": _together(_evidence("first"), _evidence("second"))}],
-        workload=[{"msg": "StatefulSet/first is being changed by run x on host y."}, WRITTEN, RELEASED],
-        verification=[SERVED],
-    )
-    done = stage.apply()
-    assert done.returncode == 2
-    assert [call["name"] for call in stage.called("workload")] == ["first", "second", "second"]
-    first, second = stage.outcome["objects"]
-    assert (first["verdict"], second["verdict"]) == (None, "served")
-    assert "is being changed by run x" in first["sentence"]
-    assert first["undo"] is None
-
-
-def test_what_breaks_between_write_and_verdict_stays_and_is_named(stage):
-    stage.say(workload=[WRITTEN], verification=[{"msg": "the API server can't be reached"}])
-    done = stage.apply()
-    assert done.returncode == 2
-    assert len(stage.called("workload")) == 1
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] is None
-    assert "the API server can't be reached" in made["sentence"]
-    assert "rollback_oom -e vllm_oom_namespace=llm -e vllm_oom_workload=statefulset/qwen3-32b" in made["undo"]
-
-
-def test_a_write_refused_after_a_failure_takes_back_what_failed(stage):
-    stage.say(workload=[WRITTEN, {"msg": "the quota says no"}, RESTORED], verification=[FAILED])
-    done = stage.apply(on_failure="next", allow=["kv_cache_dtype"], gpu="H100 80GB", max_gpus=4)
-    assert done.returncode == 2
-    assert stage.called("workload")[-1]["state"] == "restored"
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "undone"
-    assert "the quota says no" in made["sentence"]
-
-
-def test_what_cannot_be_taken_back_is_said(stage):
-    stage.say(workload=[WRITTEN, {"msg": "somebody changed it since"}], verification=[FAILED])
-    done = stage.apply()
-    assert done.returncode == 2
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "failed"
-    assert "somebody changed it since" in made["sentence"]
-    assert made["undo"]
-
-
-LEFT = {
-    "api_version": "apps/v1",
-    "kind": "StatefulSet",
-    "namespace": "llm",
-    "name": "qwen3-32b",
-    "key": "llm/StatefulSet/qwen3-32b",
-    "generation": 2,
-    "run": "run-0",
-    "at": "2026-11-30T06:00:00Z",
-    "until": None,
-    "host": None,
-    "verdict": None,
-    "causes": ["kv_max_len"],
-    "records": 1,
-    "problems": [],
-    "held": False,
-    "unfinished": True,
-}
-FOUND = dict(
-    WRITTEN,
-    changed=False,
-    found={"run": "run-0", "at": "2026-11-30T06:00:00Z", "changes": ["set --max-model-len to 18224"]},
-)
-
-
-def test_a_killed_runs_change_is_verified_and_nothing_is_written_anew(stage):
-    stage.say(
-        changes_info=[{"objects": [LEFT], "unreadable": []}],
-        workload=[FOUND, RELEASED],
-        verification=[SERVED],
-    )
-    done = stage.apply()
-    assert done.returncode == 0, done.stdout
-    first, last = stage.called("workload")
-    assert first["changes"] == []
-    assert last["state"] == "released"
-    (made,) = stage.outcome["objects"]
-    assert made["verdict"] == "served"
-
-
-def test_something_elses_object_gets_a_patch(stage):
-    stage.say(
-        evidence_info=[{"evidence": _evidence(live=False)}],
-        workload=[{"msg": "Argo CD reverts it.", "patch": [{"op": "test"}]}],
-    )
-    done = stage.apply(patch_dir=str(stage.folder / "patches"))
+def test_what_something_else_manages_gets_a_patch(stage):
+    stage.fleet("managed", live=False)
+    stage.say(workload=[{"msg": "Argo CD reverts it.", "patch": [{"op": "test"}], "mode": None}])
+    done = stage.apply(patch_dir="patches")
     assert done.returncode == 0, done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True]
-    assert (stage.folder / "patches/llm.statefulset.qwen3-32b.json").exists()
-    assert stage.outcome["objects"][0]["verdict"] is None
+    assert (stage.patches / "llm.statefulset.managed.json").exists()
+    assert stage.outcomes["managed"]["verdict"] is None
 
 
-@pytest.mark.parametrize(("fail_on", "rc"), [("failed", 0), ("unsolved", 2), ("none", 0)])
-def test_a_refused_step_fails_the_run_only_when_asked(stage, fail_on, rc):
+@pytest.mark.parametrize(("fail_on", "rc"), [("failed", 0), ("unsolved", 2)])
+def test_a_step_that_is_not_allowed_fails_the_run_only_when_asked(stage, fail_on, rc):
+    stage.fleet("bound")
     done = stage.run(apply=True, fail_on=fail_on)
     assert done.returncode == rc, done.stdout
     assert not stage.called("workload")
-    assert "min_model_len" in stage.outcome["objects"][0]["sentence"]
+    assert "min_model_len" in stage.outcomes["bound"]["sentence"]
 
 
 def test_saved_evidence_is_only_planned(stage):
-    stage.say(evidence_info=[{"evidence": _evidence(source="bundle")}])
+    stage.fleet("saved", source="bundle")
     done = stage.run(bundle="x.json", min_model_len=1000)
     assert done.returncode == 0, done.stdout
-    assert {call["module"] for call in stage.calls} == {"evidence_info"}
-
-
-OTHER = dict(LEFT, name="llama", key="llm/StatefulSet/llama", unfinished=False, verdict="served")
+    assert not stage.called("workload")
+    assert not stage.called("changes_info")
 
 
 def test_rollback_goes_on_behind_a_refusal(stage):
     stage.say(
-        changes_info=[{"objects": [OTHER, LEFT], "unreadable": []}],
-        workload=[
+        changes_info=[
             {
-                "msg": "spec.x has been changed since, so it isn't taken back (before our change: 1; by our change: 2; now: 3)"
-            },
-            WRITTEN,
-        ],
+                "objects": [
+                    left("changed", verdict="served"),
+                    left("killed"),
+                    left("odd", records=0, problems=["unreadable"]),
+                ],
+                "unreadable": [],
+            }
+        ]
+    )
+    stage.say(
+        of="changed",
+        workload=[{"msg": "it has been changed since (before our change: 1; by our change: 2; now: 3)"}],
+    )
+    stage.say(
+        of="killed",
+        workload=[WRITTEN],
         serving_info=[{"serving": {"rollout": {"sentence": "1 of 1 pods is new"}}}],
     )
+    stage.say(of="odd", workload=["break off"])
     done = stage.run(playbook="rollback_oom", namespace="llm")
-    assert done.returncode == 2
-    assert [call["state"] for call in stage.called("workload")] == ["restored", "restored"]
-    refused, restored = stage.outcome["objects"]
-    assert "now: 3" in refused["sentence"]
-    assert refused["undo"]
-    assert restored["verdict"] == "undone"
-    assert "1 of 1 pods is new" in restored["sentence"]
+    assert done.returncode == 2, done.stdout
+    assert [call["state"] for call in stage.called("workload")] == ["restored"] * 3
+    ends = stage.outcomes
+    assert "now: 3" in ends["changed"]["sentence"]
+    assert ends["changed"]["undo"]
+    assert ends["killed"]["verdict"] == "undone"
+    assert "1 of 1 pods is new" in ends["killed"]["sentence"]
+    assert ends["odd"]["verdict"] is None
 
 
 def test_nothing_to_take_back_is_said(stage):
@@ -470,20 +540,11 @@ def test_nothing_to_take_back_is_said(stage):
 
 
 def test_rollback_in_check_mode_asks_only(stage):
-    stage.say(
-        changes_info=[{"objects": [OTHER], "unreadable": []}],
-        workload=[
-            {
-                "changed": True,
-                "mode": "dry_run",
-                "sentence": "It would be taken back.",
-                "at": None,
-                "object": {"generation": 2},
-            }
-        ],
-    )
+    stage.say(changes_info=[{"objects": [left("changed")], "unreadable": []}])
+    stage.say(workload=[dict(TRIED, sentence="It would be restored.")])
     done = stage.run("--check", playbook="rollback_oom", namespace="llm")
     assert done.returncode == 0, done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True]
     assert not stage.called("serving_info")
-    assert "It would be taken back." in done.stdout
+    assert "It would be restored." in done.stdout
+    assert "as it was" not in done.stdout
