@@ -79,6 +79,9 @@ _value:
         found:
           description: Run and time of an earlier change that was never verified, or V(null).
           type: dict
+        live:
+          description: Whether it is written, and not only for the object's source.
+          type: bool
     patch:
       description: Objects that something else manages, so that only a patch for their source can be made.
       type: list

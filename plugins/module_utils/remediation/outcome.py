@@ -38,7 +38,8 @@ def outcome(plan, done=(), diagnosis=None, found=None):
 
     plan: a plan document, None where there was none (a rollback); diagnosis: the one that it was made from, for the first failure.
 
-    done: ``[{object, rounds, problem, ended, kept, withdrawn, waited}]``, every key but the first may be missing.
+    done: ``[{object, live, rounds, problem, ended, kept, withdrawn, waited}]``, every key but the first may be missing.
+    live: False where only the patch for its source was made.
     rounds: ``[{step, changes, written, verification, failure}]``, written: what module ``workload`` returned, verification: of
     role ``verify``, failure: ``{pod, cause, sentence}`` of the diagnosis after it. problem: ``{task, sentence}`` of a task that
     failed in between; ended: what ``workload`` returned of the end, which took everything back where the last verification
@@ -93,6 +94,8 @@ def _of_object(planned, item, diagnosis):
     rounds = item.get("rounds") or []
     verdict = _verdict(item, rounds)
     problem = (item.get("problem") or {}).get("sentence") or _unsaid(rounds) or _not_restored(item)
+    if item.get("live") is False:
+        problem = None
     made = object_outcome(
         edited,
         plan=planned.get("sentence"),
@@ -199,7 +202,7 @@ def _sentence(made, planned, item, rounds):
         return f"{name}: {_withdrawn(item, made)}"
     last = rounds[-1] if rounds else None
     what = _changes(rounds)
-    if last is None:
+    if last is None or item.get("live") is False:
         why = made["problem"] or (planned.get("apply") or {}).get("why") or "nothing is planned"
         return f"{name}: nothing was written: {_stop(why)}"
     if not any(_is_written(one) for one in rounds) and last.get("verification") is None:

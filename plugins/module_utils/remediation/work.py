@@ -14,12 +14,13 @@ _OBJECT = ("namespace", "kind", "name", "api_version", "path")
 
 
 def work(plan, found=(), evidence=None):
-    """``{write, patch}``, two lists of ``{object, label, container, causes, step, changes, expected, found}``.
+    """``{write, patch}``, two lists of ``{object, label, container, causes, step, changes, expected, found, live}``.
 
     write: what is written one after the other: first the objects that an earlier run changed without finding a verdict (they have
     ``found`` and no changes), then those of which the plan would write a step now. An object is in it once.
     patch: objects whose first planned step is for their source: only the patch can be made.
-    label: kind and name in words; expected: ``{uid, generation}`` of the diagnosis, or None; found: ``{run, at}`` of the change that was left, or None.
+    label: kind and name in words; expected: ``{uid, generation}`` of the diagnosis, or None; found: ``{run, at}`` of the change
+    that was left, or None; live: whether it is written.
 
     found: ``objects`` of module ``changes_info``; evidence: where given, only its objects are gone on with.
 
@@ -65,6 +66,7 @@ def _item(edited, **more):
             "changes": [],
             "expected": None,
             "found": None,
+            "live": True,
         },
         **more,
     )
@@ -101,7 +103,7 @@ def _for_its_source(plan):
     if not first or any(item["delivery"]["how"] != "patch" for item in first):
         return None
     step = first[0]["step"]
-    return _of_changes(plan, step, [item["change"] for item in first], [step])
+    return dict(_of_changes(plan, step, [item["change"] for item in first], [step]), live=False)
 
 
 def _against(plan, steps):
