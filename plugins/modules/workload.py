@@ -360,6 +360,15 @@ patch_withheld:
   type: str
   returned: always, and on failure once the object was read
   sample: null
+deleted:
+  description:
+    - Pods that were deleted after the write, since their controller would wait for them for ever. They are broken ones (neither ready
+      nor starting for the first time) of a StatefulSet with the pod management policy C(OrderedReady), or with the strategy
+      C(OnDelete). Where that isn't allowed, a warning says what to delete.
+  type: list
+  elements: str
+  returned: always, and on failure once the object was read
+  sample: []
 """
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib

@@ -191,6 +191,11 @@ def _stateful_set(raw, pods, generation, _replica_sets):
     return done, there
 
 
+def is_stuck(raw_pod):
+    """Whether a pod is broken, and neither ready nor on its way out."""
+    return not is_ready(raw_pod) and not is_going(raw_pod) and _is_broken(raw_pod)
+
+
 def _is_broken(pod):
     """Whether a pod that isn't ready won't get so by itself, as far as that shows: its container ended, or can't start."""
     return not _is_running(pod) or any(item.get("restartCount") for item in statuses(pod))

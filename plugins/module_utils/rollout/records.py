@@ -138,6 +138,15 @@ def with_record(notes, record, pending):
     return Notes(pending, [*notes.records, record])
 
 
+def taken_over(notes, run, pending):
+    """The notes with this mark, whose run goes on with the changes of ``run`` that have no verdict, as if they were its own."""
+    found = copied(notes.records)
+    for item in found:
+        if item["run"] == run and item["verdict"] is None:
+            item["run"] = pending["run"]
+    return Notes(pending, found)
+
+
 def with_verdict(notes, run, verdict):
     """The notes without the run's mark, and with the verdict in its records and in those that it has taken over."""
     pending = notes.pending if notes.pending and notes.pending["run"] != run else None

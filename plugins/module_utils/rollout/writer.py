@@ -27,7 +27,7 @@ from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
 from ..remediation.object_paths import locate, value_at
 from ..remediation.workload_kinds import layout_of
-from . import dry_run, owners, places, records, rights, wishes, wording
+from . import dry_run, owners, places, records, rights, stuck_pods, wishes, wording
 from .access import Unsettled, stamp
 
 _TRIES = 12
@@ -152,6 +152,7 @@ class _Work:
             "at": None,
             "patch": None,
             "patch_withheld": None,
+            "deleted": [],
             "diff": wording.difference(place, [], set()),
         }
 
@@ -244,6 +245,13 @@ class _Work:
             raise _Again(unsettled.why) from unsettled
         except ApiError as error:
             return self._refused_by_server(error)
+
+    def _replace_broken_pods(self, raw, written):
+        """After a write of the template: pods that would hold it up for ever."""
+        before, after = ((item.get("spec") or {}).get("template") for item in (raw, written))
+        if not same(before, after):
+            self.result["deleted"], left = stuck_pods.delete_broken_pods(self.writer, self.place, written)
+            self.warn(left)
 
     def _offer(self, patch):
         """The patch for people, where it shows no secret."""
@@ -476,6 +484,7 @@ class _Present(_Work):
         wanted = records.with_record(notes, self.record, pending)
         written = self._write(raw, [*patch, *records.patch_notes(raw, wanted, self.place.shown)])
         self._correct(raw, written, tried if tried is not None else plan.after)
+        self._replace_broken_pods(raw, written)
         self._done(written, records.notes_of(written, self.place.shown))
 
     def _mark(self, now):
@@ -538,7 +547,7 @@ class _Present(_Work):
         if self.check:
             self.result["mode"] = "dry_run"
             return
-        taken = records.Notes(self._mark(self.writer.now()), notes.records)
+        taken = records.taken_over(notes, found["run"], self._mark(self.writer.now()))
         written = self._write(raw, records.patch_notes(raw, taken, self.place.shown))
         self._note_object(written)
         self.result.update(mode="written")
@@ -711,6 +720,7 @@ class _Restored(_Work):
             at=stamp(self.writer.now()), sentence=f"{self.place.shown} was restored, taking back: {told}"
         )
         written = self._write(raw, noted)
+        self._replace_broken_pods(raw, written)
         self._note_object(written)
         self._note_records(kept)
         self.result.update(mode="written", rights={"allowed": True, "missing": []})
