@@ -38,23 +38,27 @@ func setProcessName(name string) {
 	}
 }
 
-// runChild is main for a child process. It returns only when its death did not come.
+// runChild is main for a child process. It returns nil when it got what it needs, an error when its death did not come.
 func runChild(task string) error {
 	signal.Ignore(syscall.SIGTERM)
 	s := readSettings()
 	switch task {
 	case "eat":
-		return eat(s.ceilingMiB)
+		_, err := eat(need(), s.ceilingMiB)
+		return err
 	case "shm":
-		return fillUntilBusError(s)
+		return fillUntilBusError(s, need())
 	case "segv":
 		dieBySignal(syscall.SIGSEGV)
 	}
 	return fmt.Errorf("unknown task %q", task)
 }
 
-// fillUntilBusError writes to a file in /dev/shm through a mapping until there is no page left for it.
-func fillUntilBusError(s settings) error {
+// need is what a child needs, in MiB; 0: all that there is.
+func need() int { return number("STANDIN_CHILD_MIB", 0) }
+
+// fillUntilBusError writes to a file in /dev/shm through a mapping until there is no page left for it, or no need.
+func fillUntilBusError(s settings, needMiB int) error {
 	file, err := os.CreateTemp(s.shmFolder, "psm_")
 	if err != nil {
 		return err
@@ -62,6 +66,9 @@ func fillUntilBusError(s settings) error {
 	// An unlinked file's pages go when the process dies; vLLM's segments stay, but a test wants its limit back.
 	_ = os.Remove(file.Name())
 	size := s.ceilingMiB * mib
+	if needMiB > 0 {
+		size = needMiB * mib
+	}
 	if err := file.Truncate(int64(size)); err != nil {
 		return err
 	}
@@ -81,6 +88,9 @@ func fillUntilBusError(s settings) error {
 	}()
 	for page := 0; page < size; page += os.Getpagesize() {
 		memory[page] = 1
+	}
+	if needMiB > 0 {
+		return nil
 	}
 	return fmt.Errorf("%s took %d MiB without a bus error (STANDIN_CEILING_MIB)", s.shmFolder, s.ceilingMiB)
 }
@@ -102,11 +112,11 @@ var children = struct {
 	pids map[int]bool
 }{pids: map[int]bool{}}
 
-// spawn starts a child under a process title and returns its process id and a function that waits for its death.
-func spawn(task, title string) (pid int, wait func() death, err error) {
+// spawn starts a child with a need under a process title and returns its process id and a function that waits for its death.
+func spawn(task, title string, needMiB int) (pid int, wait func() death, err error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{title}
-	cmd.Env = append(os.Environ(), "STANDIN_CHILD="+task)
+	cmd.Env = append(os.Environ(), "STANDIN_CHILD="+task, "STANDIN_CHILD_MIB="+strconv.Itoa(needMiB))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	children.Lock()
 	err = cmd.Start()

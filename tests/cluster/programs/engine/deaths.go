@@ -42,51 +42,82 @@ func (e *engine) recordedOOM(p phase) string {
 	return texts[min(e.tp(), len(texts))-1]
 }
 
-// die is the death of this attempt. It returns where the engine goes on living.
-func (e *engine) die(p phase) {
-	switch e.fate.kind {
+// Texts of public reports that belong to no phase alone.
+const (
+	// kyuz0/amd-strix-halo-vllm-toolboxes#2: 816 MiB are asked for while 2.53 GiB are reserved and unused
+	fragmentedOOM = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 816.00 MiB. GPU 0 has a total capacity of 61.35 GiB of which 655.29 MiB is free. Of the allocated memory 57.83 GiB is allocated by PyTorch, and 2.53 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+	// vllm-project/vllm#751: another process holds 50.52 GiB; the misspelling is torch's
+	neighbourOOM = "CUDA out of memory. Tried to allocate 448.00 MiB. GPU 0 has a total capacty of 79.11 GiB of which 391.12 MiB is free. Process 247 has 50.52 GiB memory in use. Process 477 has 28.19 GiB memory in use. Of the allocated memory 27.48 GiB is allocated by PyTorch, and 1.98 MiB is reserved by PyTorch but unallocated."
+	// vllm-project/vllm#39874: the OOM of a MIG slice, behind an assertion of its allocator
+	migAssertion = `RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":1165, please report a bug to PyTorch.`
+)
+
+// die is one death of this start. It returns where the engine goes on living.
+func (e *engine) die(f fate) {
+	switch f.kind {
 	case "host_oom":
-		if err := eat(e.ceilingMiB); err != nil {
-			e.log.standin("%v", err)
-			e.exit(2)
-		}
+		e.eat(int(f.argument))
 	case "host_oom_child", "host_oom_child_exit0":
-		e.childDies("eat", p)
+		e.childDies("eat", f)
 	case "host_oom_child_lives":
-		e.loseCore("eat", p)
+		e.loseCore("eat", f)
 	case "segv":
-		e.childDies("segv", p)
+		e.childDies("segv", f)
 	case "shm":
 		e.checkShm()
-		e.childDies("shm", p)
+		e.childDies("shm", f)
 	case "shm_nccl":
 		e.checkShm()
 		e.failShmSegment()
 	case "shm_fill":
-		e.fillShm(int(e.fate.argument))
+		e.fillShm(int(f.argument))
 	case "cuda_oom":
-		e.dieOfCuda(p)
+		e.dieOfCuda(f.phase)
 	case "cuda_oom_exit0":
 		e.dieServing(fmt.Sprintf("EngineCore encountered a fatal error.\n%s", traceback(requestFrames, e.torchOOM(e.recordedOOM(phaseServing)))), true)
+	case "fragmented":
+		e.failInWorker(0, e.sized(f.phase), loadFrames, fragmentedOOM)
+	case "neighbour":
+		e.failInWorker(0, e.sized(f.phase), loadFrames, e.torchOOM(neighbourOOM))
+	case "mig":
+		e.failInWorker(0, e.sized(f.phase), kvFrames[:1], migAssertion)
 	case "nccl_oom":
-		e.dieOfNCCL(ncclOOM)
+		e.dieOfNCCL(f.phase, ncclOOM)
 	case "nccl_timeout":
-		e.dieOfNCCL(ncclTimeout)
+		e.dieOfNCCL(f.phase, ncclTimeout)
 	case "exit":
-		e.exit(int(e.fate.argument))
+		e.exit(int(f.argument))
 	case "hang":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 		sleepForever()
 	case "slow":
-		time.Sleep(time.Duration(e.fate.argument * float64(time.Second)))
+		time.Sleep(time.Duration(f.argument * float64(time.Second)))
+	case "cpu":
+		work(time.Duration(f.argument * float64(time.Second)))
 	}
 }
 
+// sized: the weights are loaded, so that an exception comes from a worker that was ready.
+func (e *engine) sized(p phase) bool { return p != phaseInit && p != phaseLoad }
+
+// eat holds that much memory for as long as this process lives; without a need it goes on until the kernel stops it.
+func (e *engine) eat(needMiB int) {
+	memory, err := eat(needMiB, e.ceilingMiB)
+	if err != nil {
+		e.log.standin("%v", err)
+		e.exit(2)
+	}
+	e.held = append(e.held, memory...)
+}
+
 // childDies starts a process that dies for real and goes on as vLLM does when a worker or the engine core is gone.
-func (e *engine) childDies(task string, p phase) {
-	rank := e.tp() - 1
-	code := e.runChild(task, rank)
+// It returns where the child got what it needs.
+func (e *engine) childDies(task string, f fate) {
+	rank, p := e.tp()-1, f.phase
+	code := e.runChild(task, rank, f)
 	switch {
+	case code == 0:
+		return
 	case p == phaseServing:
 		e.diePeerless(rank, code)
 	case e.tp() == 1:
@@ -107,8 +138,9 @@ func (e *engine) childDies(task string, p phase) {
 	}
 }
 
-func (e *engine) runChild(task string, rank int) death {
-	pid, wait, err := spawn(task, titleOf(e.release, e.tp() == 1, rank))
+// runChild is how a child ended: by a signal, or with 0 where the death has a need and the child got it.
+func (e *engine) runChild(task string, rank int, f fate) death {
+	pid, wait, err := spawn(task, titleOf(e.release, e.tp() == 1, rank), int(f.argument))
 	if err != nil {
 		e.log.standin("no child process: %v", err)
 		e.exit(2)
@@ -121,7 +153,7 @@ func (e *engine) runChild(task string, rank int) death {
 	}
 	e.log.mutex.Unlock()
 	code := wait()
-	if code >= 0 {
+	if code > 0 || code == 0 && f.argument == 0 {
 		e.log.standin("the child ended with %s and not by a signal", code)
 		e.exit(2)
 	}
@@ -160,10 +192,13 @@ func (e *engine) announceDeadCore(fatal string) {
 }
 
 // loseCore: the engine core dies, and the server goes on and answers 503 (VLLM_KEEP_ALIVE_ON_ENGINE_DEATH).
-func (e *engine) loseCore(task string, p phase) {
+func (e *engine) loseCore(task string, f fate) {
 	rank := e.tp() - 1
-	code := e.runChild(task, rank)
-	if p != phaseServing {
+	code := e.runChild(task, rank, f)
+	if code == 0 {
+		return
+	}
+	if f.phase != phaseServing {
 		e.startFailed(fmt.Sprintf("{'%s': %s}", engineName.at(e.release), code))
 	}
 	if e.tp() > 1 {
@@ -208,7 +243,7 @@ const watchdog = `[rank0]:[E ProcessGroupNCCL.cpp:563] [Rank 0] Watchdog caught 
 [rank0]:[E ProcessGroupNCCL.cpp:577] [Rank 0] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.
 [rank0]:[E ProcessGroupNCCL.cpp:583] [Rank 0] To avoid data inconsistency, we are taking the entire process down.`
 
-func (e *engine) dieOfNCCL(text string) {
+func (e *engine) dieOfNCCL(p phase, text string) {
 	rank := 0
 	if text == ncclTimeout {
 		e.log.raw(worker(rank), watchdog)
@@ -216,7 +251,7 @@ func (e *engine) dieOfNCCL(text string) {
 	if text == ncclOOM {
 		rank = e.tp() - 1
 	}
-	e.failInWorker(rank, e.fate.phase != phaseInit && e.fate.phase != phaseLoad, []frame{
+	e.failInWorker(rank, e.sized(p), []frame{
 		{"vllm/distributed/device_communicators/pynccl.py", "__init__", "self.all_reduce(data)"},
 		{"torch/distributed/distributed_c10d.py", "all_reduce", "work = group.allreduce([tensor], opts)"},
 	}, text)

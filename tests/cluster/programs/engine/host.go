@@ -31,14 +31,44 @@ func hold(size int) ([]byte, error) {
 	return memory, nil
 }
 
-// eat allocates until the kernel kills this process. The ceiling keeps a test without a limit from eating a machine.
-func eat(ceilingMiB int) error {
-	for eaten := 0; eaten < ceilingMiB; eaten += 4 {
-		if _, err := hold(4 * mib); err != nil {
-			return fmt.Errorf("allocation refused after %d MiB: %w", eaten, err)
+// eat allocates what is needed, or without a need until the kernel kills this process. The ceiling keeps a test
+// without a limit from eating a machine.
+func eat(needMiB, ceilingMiB int) ([][]byte, error) {
+	const stepMiB = 4
+	var held [][]byte
+	for eaten := 0; needMiB == 0 || eaten < needMiB; eaten += stepMiB {
+		if eaten >= ceilingMiB {
+			return nil, fmt.Errorf("no memory limit stopped the allocation at %d MiB (STANDIN_CEILING_MIB)", ceilingMiB)
+		}
+		memory, err := hold(stepMiB * mib)
+		if err != nil {
+			return nil, fmt.Errorf("allocation refused after %d MiB: %w", eaten, err)
+		}
+		held = append(held, memory)
+	}
+	return held, nil
+}
+
+// work keeps one thread busy for that much CPU time, however long a quota makes it take.
+func work(cpu time.Duration) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
+	for n := uint64(1); threadTime()-began < cpu; {
+		for range 100000 {
+			n = n*6364136223846793005 + 1442695040888963407
 		}
 	}
-	return fmt.Errorf("no memory limit stopped the allocation at %d MiB (STANDIN_CEILING_MIB)", ceilingMiB)
+}
+
+// threadTime is the CPU time of this thread.
+func threadTime() time.Duration {
+	const rusageThread = 1
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(rusageThread, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // burn keeps n threads busy, whatever CPU quota the runtime has seen.

@@ -16,6 +16,8 @@ import (
 //
 // A row speaks for a question about the same model, GPU, tensor parallel size, quantization and KV cache dtype.
 // What served serves with less, what failed fails with more; in between nothing is known, and the engine says so.
+// A length that vLLM itself called possible when it refused a longer one ("the estimated maximum model length is N")
+// is recorded too: that start serves with N and less.
 // The version that the engine plays changes its wording only.
 
 //go:embed startups.json
@@ -351,6 +353,9 @@ func (t *table) ask(q question) (answer, error) {
 	for _, r := range t.rowsOf(q.model) {
 		if r.speaksFor(q) {
 			rows = append(rows, r)
+			if estimated := r.estimated(); estimated != nil {
+				rows = append(rows, estimated)
+			}
 		}
 	}
 	served := servesFor(rows, q)
@@ -380,10 +385,27 @@ func (t *table) ask(q question) (answer, error) {
 	}, nil
 }
 
-// withoutContradiction asks the table for each of its own rows.
+// estimated is the start that vLLM called possible in a row's error, as a row; nil where it did not.
+func (r *row) estimated() *row {
+	if r.Outcome != kvMaxLen || r.EstimatedMaxLen == nil {
+		return nil
+	}
+	shorter := *r
+	shorter.Outcome, shorter.MaxModelLen = serves, r.EstimatedMaxLen
+	shorter.NeededKVGiB, shorter.EstimatedMaxLen, shorter.MaxConcurrency = nil, nil, nil
+	return &shorter
+}
+
+// withoutContradiction asks the table for each of its own rows, and for what vLLM called possible in them.
 func (t *table) withoutContradiction() error {
+	var all []*row
 	for i := range t.Rows {
-		r := &t.Rows[i]
+		all = append(all, &t.Rows[i])
+		if estimated := t.Rows[i].estimated(); estimated != nil {
+			all = append(all, estimated)
+		}
+	}
+	for _, r := range all {
 		got, err := t.ask(t.questionOf(r))
 		if err != nil {
 			return fmt.Errorf("row %s: %w", r.ID, err)
@@ -493,7 +515,11 @@ func (r *row) describe() string {
 	if r.EnforceEager != nil && *r.EnforceEager {
 		text += " eager"
 	}
-	return text + " -> " + string(r.Outcome)
+	text += " -> " + string(r.Outcome)
+	if r.EstimatedMaxLen != nil {
+		text += fmt.Sprintf(", serves with len=%d", *r.EstimatedMaxLen)
+	}
+	return text
 }
 
 func orElse(text, fallback string) string {

@@ -59,6 +59,11 @@ func TestAsk(t *testing.T) {
 		{vl + "--max-model-len 300000", "", "0.11.0", "kv_max_len"},
 		{vl + "--max-model-len 200000", "", "0.11.0", missing},
 		{vl + "--max-model-len 81920", "", "0.11.0", "serves"},
+		// What vLLM called possible in the failure, at that utilization only.
+		{vl + "--max-model-len 87840", "", "0.11.0", "serves"},
+		{vl + "--max-model-len 87841", "", "0.11.0", missing},
+		{vl + "--max-model-len 87840 --gpu-memory-utilization 0.89", "", "0.11.0", missing},
+		{vl + "--max-model-len 87840 --gpu-memory-utilization 0.91", "", "0.11.0", missing},
 		{vl + "--max-model-len 4096", "", "0.11.0", "serves"},
 		// The length check fails at lower utilizations too, graph capture at higher ones.
 		{vl + "--gpu-memory-utilization 0.5", "", "0.11.0", "kv_max_len"},
@@ -131,6 +136,8 @@ func TestContradictionsAreRefused(t *testing.T) {
 			{` + key + `"id": "c", "gpu_memory_utilization": 0.9, "outcome": "serves"}`,
 		"weights that fit once": `{` + key + `"id": "a", "gpu_memory_utilization": 0.9, "max_model_len": 500, "outcome": "gpu_weights_oom"},
 			{` + key + `"id": "b", "gpu_memory_utilization": 0.5, "max_model_len": 100, "outcome": "serves"}`,
+		"what vLLM called possible fails": `{` + key + `"id": "a", "gpu_memory_utilization": 0.9, "max_model_len": 500, "outcome": "kv_max_len", "estimated_max_len": 200},
+			{` + key + `"id": "b", "gpu_memory_utilization": 0.9, "max_model_len": 100, "outcome": "graph_capture_oom"}`,
 		"eager fails, graphs serve": `{` + key + `"id": "a", "gpu_memory_utilization": 0.9, "enforce_eager": true, "outcome": "kv_no_blocks"},
 			{` + key + `"id": "b", "gpu_memory_utilization": 0.9, "enforce_eager": false, "outcome": "serves"}`,
 	} {

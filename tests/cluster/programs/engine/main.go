@@ -25,7 +25,8 @@ const help = `vLLM stand-in of the vllm_runbook.oom test cluster. This is no vLL
 
 It takes vLLM's flags. What it plays is set in the environment: STANDIN_VLLM_VERSION, STANDIN_GPU, STANDIN_LAW,
 STANDIN_HOST_MIB, STANDIN_STEP, STANDIN_DEATHS, STANDIN_DEATHS_<n>, STANDIN_STATE, STANDIN_BUSY_THREADS, STANDIN_ECHO,
-STANDIN_TERM_CODE, STANDIN_SERVING_SECONDS, STANDIN_CEILING_MIB, STANDIN_SHM. README.md beside its source explains them.
+STANDIN_TERM_CODE, STANDIN_SERVING_SECONDS, STANDIN_SERVING_REQUESTS, STANDIN_CEILING_MIB, STANDIN_SHM. README.md beside
+its source explains them.
 `
 
 func main() {
@@ -122,7 +123,11 @@ func newEngine(parsed *flags, stdout, stderr io.Writer) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.fate, err = fateOf(os.Getenv, n); err != nil {
+	fates, err := fatesOf(os.Getenv, n)
+	if err != nil {
+		return nil, err
+	}
+	if e.fates, err = those(fates, e.asked.setting(parsed, os.Getenv)); err != nil {
 		return nil, err
 	}
 	pid := os.Getpid()

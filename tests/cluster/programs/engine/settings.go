@@ -24,6 +24,7 @@ type settings struct {
 	termCode     string        // STANDIN_TERM_CODE: exit code on SIGTERM
 	ceilingMiB   int           // STANDIN_CEILING_MIB: where an allocation gives up that no limit stops
 	servingDelay time.Duration // STANDIN_SERVING_SECONDS: how long it serves before a death in serving
+	servingCount int           // STANDIN_SERVING_REQUESTS: how many requests it answers before that, instead
 	shmFolder    string        // STANDIN_SHM: where /dev/shm is
 	state        string        // STANDIN_STATE: folder that outlives the container
 }
@@ -40,6 +41,7 @@ func readSettings() settings {
 		termCode:     os.Getenv("STANDIN_TERM_CODE"),
 		ceilingMiB:   number("STANDIN_CEILING_MIB", 4096),
 		servingDelay: seconds("STANDIN_SERVING_SECONDS", 2),
+		servingCount: number("STANDIN_SERVING_REQUESTS", 0),
 		shmFolder:    orElse(os.Getenv("STANDIN_SHM"), "/dev/shm"),
 		state:        os.Getenv("STANDIN_STATE"),
 	}
@@ -79,47 +81,65 @@ var phases = []phase{phaseInit, phaseLoad, phaseProfile, phaseKV, phaseGraphs, p
 var naturalPhase = map[string]phase{
 	"none": "", "sigterm": "",
 	"host_oom": phaseLoad, "host_oom_child": phaseLoad, "host_oom_child_exit0": phaseServing, "host_oom_child_lives": phaseServing,
-	"cuda_oom": phaseLoad, "cuda_oom_exit0": phaseServing,
+	"cuda_oom": phaseLoad, "cuda_oom_exit0": phaseServing, "fragmented": phaseLoad, "mig": phaseKV, "neighbour": phaseLoad,
 	"nccl_oom": phaseInit, "nccl_timeout": phaseInit,
 	"shm": phaseInit, "shm_nccl": phaseInit, "shm_fill": phaseLoad,
-	"exit": phaseLoad, "segv": phaseLoad, "hang": phaseLoad, "slow": phaseLoad,
+	"exit": phaseLoad, "segv": phaseLoad, "hang": phaseLoad, "slow": phaseLoad, "cpu": phaseLoad,
 }
 
-// fate is one item of STANDIN_DEATHS: kind[:argument][@phase].
+// Which deaths take an argument. Those that need not have one do without limit what they do with one up to a need.
+var (
+	needsArgument = []string{"exit", "slow", "cpu", "shm_fill"}
+	takesNeed     = []string{"host_oom", "host_oom_child", "host_oom_child_exit0", "host_oom_child_lives", "shm"}
+)
+
+// fate is one death of an item of STANDIN_DEATHS: kind[:argument][@phase][?conditions].
 type fate struct {
-	kind     string
-	argument float64
-	phase    phase
+	kind       string
+	argument   float64 // 0: none
+	phase      phase
+	conditions string // joined by "&", all of which must hold
 }
 
 func parseFate(item string) (fate, error) {
-	body, at, hasPhase := strings.Cut(strings.TrimSpace(item), "@")
+	body, conditions, conditional := strings.Cut(strings.TrimSpace(item), "?")
+	body, at, hasPhase := strings.Cut(body, "@")
 	kind, argument, hasArgument := strings.Cut(body, ":")
 	natural, known := naturalPhase[kind]
 	if !known {
 		return fate{}, fmt.Errorf("unknown death %q", item)
 	}
-	f := fate{kind: kind, phase: natural}
+	f := fate{kind: kind, phase: natural, conditions: conditions}
 	if hasPhase {
 		if f.phase = phase(at); !slices.Contains(phases, f.phase) {
 			return fate{}, fmt.Errorf("unknown phase in %q", item)
 		}
 	}
-	needsArgument := kind == "exit" || kind == "slow" || kind == "shm_fill"
-	if hasArgument != needsArgument {
-		return fate{}, fmt.Errorf("%q: an argument belongs to exit, slow and shm_fill, and only to those", item)
+	if conditional {
+		if _, err := parseConditions(conditions); err != nil {
+			return fate{}, fmt.Errorf("%q: %w", item, err)
+		}
+	}
+	needed, optional := slices.Contains(needsArgument, kind), slices.Contains(takesNeed, kind)
+	if hasArgument != needed && !optional {
+		return fate{}, fmt.Errorf("%q: an argument belongs to %s, may be given to %s, and to no other death",
+			item, strings.Join(needsArgument, ", "), strings.Join(takesNeed, ", "))
 	}
 	if hasArgument {
 		var err error
 		if f.argument, err = strconv.ParseFloat(argument, 64); err != nil {
 			return fate{}, fmt.Errorf("%q: %w", item, err)
 		}
+		if f.argument < 0 || optional && f.argument < 1 {
+			return fate{}, fmt.Errorf("%q: the argument is too small", item)
+		}
 	}
 	return f, nil
 }
 
-// fateOf picks the item for an attempt. STANDIN_DEATHS_<n> is for the pod whose name ends in -<n>.
-func fateOf(getenv func(string) string, attempt int) (fate, error) {
+// fatesOf picks the item for an attempt: deaths joined by "+", each in its phase. STANDIN_DEATHS_<n> is for the pod
+// whose name ends in -<n>.
+func fatesOf(getenv func(string) string, attempt int) ([]fate, error) {
 	deaths := getenv("STANDIN_DEATHS")
 	if pod := getenv("POD_NAME"); strings.Contains(pod, "-") {
 		ordinal := pod[strings.LastIndex(pod, "-")+1:]
@@ -130,13 +150,17 @@ func fateOf(getenv func(string) string, attempt int) (fate, error) {
 	if deaths == "" {
 		deaths = "none"
 	}
-	var fates []fate
+	var attempts [][]fate
 	for item := range strings.SplitSeq(deaths, ",") {
-		f, err := parseFate(item)
-		if err != nil {
-			return fate{}, err
+		var fates []fate
+		for one := range strings.SplitSeq(item, "+") {
+			f, err := parseFate(one)
+			if err != nil {
+				return nil, err
+			}
+			fates = append(fates, f)
 		}
-		fates = append(fates, f)
+		attempts = append(attempts, fates)
 	}
-	return fates[min(attempt, len(fates))-1], nil
+	return attempts[min(attempt, len(attempts))-1], nil
 }

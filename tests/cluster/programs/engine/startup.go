@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ type engine struct {
 	asked   question
 	answer  answer // its row is nil with STANDIN_LAW=off
 	second  bool   // runs on the second model runner
-	fate    fate
+	fates   []fate // those whose conditions hold
 	log     *logbook
 	started time.Time
 
@@ -56,9 +57,28 @@ func (e *engine) prepare() {
 // during is the middle of a phase, where deaths and recorded failures come.
 func (e *engine) during(p phase) {
 	time.Sleep(e.step)
-	if e.fate.phase == p {
-		e.die(p)
+	e.suffer(p)
+}
+
+// suffer dies the deaths of a phase, or lives through those that end well.
+func (e *engine) suffer(p phase) {
+	for _, f := range e.fates {
+		if f.phase == p {
+			e.die(f)
+		}
 	}
+}
+
+// serveForAWhile is the time before a death in serving: some seconds, or until that many requests were answered.
+func (e *engine) serveForAWhile() {
+	if e.servingCount == 0 {
+		time.Sleep(e.servingDelay)
+		return
+	}
+	for e.server.finished.Load() < int64(e.servingCount) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // the last answer goes out first
 }
 
 func (e *engine) announce() {
@@ -175,9 +195,7 @@ func (e *engine) loadWeights() {
 			if e.answer.outcome == weightsOOM {
 				e.failGPU()
 			}
-			if e.fate.phase == phaseLoad {
-				e.die(phaseLoad)
-			}
+			e.suffer(phaseLoad)
 		}
 	}
 	e.log.raw(worker(0), fmt.Sprintf("Loading safetensors checkpoint shards: 100%% Completed | %d/%d", steps, steps))
@@ -308,9 +326,9 @@ func (e *engine) finish() {
 	e.log.uvicorn("Waiting for application startup.")
 	e.log.uvicorn("Application startup complete.")
 	e.serving.Store(true)
-	if e.fate.phase == phaseServing {
-		time.Sleep(e.servingDelay)
-		e.die(phaseServing)
+	if slices.ContainsFunc(e.fates, func(f fate) bool { return f.phase == phaseServing }) {
+		e.serveForAWhile()
+		e.suffer(phaseServing)
 	}
 	sleepForever()
 }
