@@ -146,14 +146,17 @@ def _trigger(facts, roots):
         line, row = strong[0]
         refined = _refinement(strong)
         if refined is not None:
-            inner = resolve(facts, line, row) if row.signature.family else None
+            # vLLM's hint comes before the exception that it is about.
+            device = next(
+                (found for found in strong if found[1].signature.family in _DEVICE_FAMILIES), (line, row)
+            )
+            inner = resolve(facts, *device) if device[1].signature.family else None
             if inner is not None and inner.cause in ("gpu_held_by_other", "gpu_fragmentation"):
-                return Judged(inner, "trigger", [_log_proof(facts, line), _log_proof(facts, refined[0])], row)
+                proofs = [_log_proof(facts, shown) for shown in _once(device[0], refined[0])]
+                return Judged(inner, "trigger", proofs, device[1])
             found = resolve(facts, *refined)
             numbers = inner.numbers if inner else None
-            proofs = [_log_proof(facts, line)] + (
-                [_log_proof(facts, refined[0])] if refined[0] is not line else []
-            )
+            proofs = [_log_proof(facts, shown) for shown in _once(line, refined[0])]
             return Judged(found._replace(numbers=numbers or found.numbers), "trigger", proofs, refined[1])
         reason = nccl_reason(facts) if row.signature.id == "nccl_generic" else None
         if reason is not None:
@@ -163,6 +166,11 @@ def _trigger(facts, roots):
         # The message that carries the numbers proves more than the exception that only names it.
         return Judged(found, "trigger", [_log_proof(facts, line)], row)
     return _by_end(facts)
+
+
+def _once(*lines):
+    """The lines without one that is there already."""
+    return [line for number, line in enumerate(lines) if line not in lines[:number]]
 
 
 def _refinement(strong):

@@ -108,6 +108,25 @@ def test_who_holds_the_card(others, ours, utilization, cause):
     assert trigger(evidence)["cause"] == cause
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (oom_text(processes=[(247, 50.5), (477, 28.2)], allocated=27.5), "gpu_held_by_other"),
+        (oom_text(tried=0.8, reserved=3.0), "gpu_fragmentation"),
+        (oom_text(processes=[(477, 79.5)], allocated=78.5), "gpu_weights_oom"),
+    ],
+)
+def test_the_hint_of_newer_releases_before_the_exception_does_not_hide_whose_memory_it_was(text, cause):
+    """From 0.13 on load_model() logs it, with the exception's text in it, and raises again."""
+    hint = (
+        "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free memory for weights, "
+        f"increasing --tensor-parallel-size, or using --quantization. (original error: {text.partition(': ')[2]})"
+    )
+    item = trigger(failed([hint, text], phase="load"))
+    assert item["cause"] == cause
+    assert 10 in [proof["line"] for proof in item["evidence"]]
+
+
 def test_fragmentation_is_named_only_when_it_could_have_served_the_request():
     assert (
         trigger(failed([oom_text(tried=0.8, reserved=3.0)], phase="serving"))["cause"] == "gpu_fragmentation"
