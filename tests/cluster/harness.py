@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,20 @@ from testcluster.cluster import Cluster
 PLAYBOOK_TIMEOUT_S = 300
 
 
+DIAGNOSE, REMEDIATE, ROLLBACK = "diagnose-oom.yml", "remediate-oom.yml", "playbooks/rollback_oom.yml"
+
+
 @dataclass(frozen=True)
 class Run:
-    """A finished run of diagnose-oom.yml and the documents that it wrote ({} where it wrote none)."""
+    """A finished run of a playbook and the documents that it wrote ({} where it wrote none)."""
 
     rc: int
     output: str
     report: str
     evidence: dict
     diagnosis: dict
+    plan: dict
+    outcome: dict
 
     def pod(self, name: str) -> dict:
         """The diagnosis of one pod, by its name or the beginning of it (a Deployment's pods)."""
@@ -38,6 +43,14 @@ class Run:
     def seen(self, name: str) -> dict:
         """The evidence of one pod."""
         return _named(self.evidence["pods"], name)
+
+    def planned(self, name: str) -> dict:
+        """The plan of the object with that name."""
+        return _of_object(self.plan["plans"], name)
+
+    def became(self, name: str) -> dict:
+        """What became of the object with that name."""
+        return _of_object(self.outcome["objects"], name)
 
     def unreadable(self, text: str) -> list[dict]:
         """The entries of what couldn't be read that have ``text`` in them."""
@@ -52,6 +65,13 @@ def _named(pods: list[dict], name: str) -> dict:
     return found[0]
 
 
+def _of_object(entries: list[dict], name: str) -> dict:
+    found = [entry for entry in entries if entry["object"]["name"] == name]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} entries of {name} among {[e['object']['name'] for e in entries]}")
+    return found[0]
+
+
 def run_environment(kubeconfig: Path, **more: str) -> dict[str, str]:
     """The caller's environment without what would change a run; the cluster by KUBECONFIG."""
     changing = ("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG", "PYTHON", "MOLECULE_")
@@ -61,23 +81,41 @@ def run_environment(kubeconfig: Path, **more: str) -> dict[str, str]:
 
 
 class Runbook:
-    """Runs diagnose-oom.yml of this checkout against a cluster."""
+    """Runs the playbooks of this checkout against a cluster."""
 
     def __init__(self, kubeconfig: Path, folder: Path):
         self.kubeconfig = kubeconfig
         self.folder = folder
         self._runs = 0
 
-    def start(self, *, kubeconfig: Path | None = None, **variables) -> tuple[subprocess.Popen, Path]:
-        """Start a run; ``variables`` without their prefix ``vllm_oom_``. Ends in ``finish``."""
+    def start(
+        self,
+        *,
+        kubeconfig: Path | None = None,
+        playbook: str = DIAGNOSE,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        **variables,
+    ) -> tuple[subprocess.Popen, Path]:
+        """Start a run; ``variables`` without their prefix ``vllm_oom_``. Ends in ``finish``.
+
+        options: of ansible-playbook. The run has a process group of its own.
+        """
         self._runs += 1
         output = self.folder / f"run-{self._runs}"
         named = {f"vllm_oom_{name}": value for name, value in variables.items()}
         named["vllm_oom_output_dir"] = str(output)
         started = subprocess.Popen(
-            [Path(sys.executable).parent / "ansible-playbook", "diagnose-oom.yml", "-e", json.dumps(named)],
+            [
+                Path(sys.executable).parent / "ansible-playbook",
+                playbook,
+                *options,
+                "-e",
+                json.dumps(named),
+            ],
             cwd=ROOT,
-            env=run_environment(kubeconfig or self.kubeconfig),
+            env=run_environment(kubeconfig or self.kubeconfig, **(env or {})),
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -99,6 +137,8 @@ class Runbook:
             report=report.read_text() if report.exists() else "",
             evidence=document("evidence.json"),
             diagnosis=document("diagnosis.json"),
+            plan=document("plan.json"),
+            outcome=document("outcome.json"),
         )
 
     def __call__(self, **options) -> Run:
