@@ -147,8 +147,11 @@ class _Candidates:
             if _key(row) in taken | logged or not (whole or _key(row) in wanted):
                 continue
             if not row["helps"] or not self._for_cause(row, wrong):
-                if _key(row) not in wrong:
-                    self.considered.append((row, self._too_little(row) or row["why"]))
+                too_little = self._too_little(row)
+                # The numbers of the attempt give a utilization that is low enough.
+                later = too_little and (row["name"], row["direction"]) == (UTILIZATION, "decrease")
+                if _key(row) not in wrong and not (later and _key(row) in wanted):
+                    self.considered.append((row, too_little or row["why"]))
                 continue
             if self._spans([row]) or self._is_too_slow(row):
                 continue

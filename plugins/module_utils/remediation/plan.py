@@ -213,7 +213,9 @@ class _Object:
             return None
         mine = of_container(self.entries, pod, container)
         if attempt is not None:
-            return mine.get(attempt) or mine.get(None)
+            # Without numbers of its own an attempt has no entry: the nearest one's is of the same settings.
+            nearest = sorted(mine, key=lambda index: (index is not None, abs((index or 0) - attempt)))
+            return mine.get(attempt) or next((mine[index] for index in nearest), None)
         return mine[max(mine, key=lambda index: -1 if index is None else index)] if mine else None
 
     def _back(self, finding, pod, container):

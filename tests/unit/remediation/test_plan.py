@@ -127,6 +127,14 @@ def test_without_a_budget_sizes_are_not_planned_and_it_is_said():
     assert document["notes"]
 
 
+def test_an_attempt_without_numbers_has_the_budget_of_the_next_one():
+    """It was killed before it printed any, and the next one was running when the evidence was read."""
+    menu = row(LENGTH, "decrease", 16384, "context")
+    sized = budget(entry(menu, attempt=2))
+    asked = diagnosis(finding("kv_max_len", attempt=1))
+    assert steps(planned(asked, None, sized, **EVERYTHING)) == [("planned", {LENGTH: 16384})]
+
+
 def test_the_utilization_is_lowered_by_what_was_missing():
     sized = entry(available_kv=20 * GIB, fits=True, outside={"margin": GIB, "error_bytes": 0})
     recommended = change("flag", UTILIZATION, "decrease", 0.85, "room", "rule")
@@ -352,6 +360,17 @@ def test_room_beside_the_budget_must_be_as_much_as_was_missing(outside, planned_
     assert steps(found) == planned_
     if not planned_:
         assert "more beside the budget, and 1.00 GiB were missing" in found["considered"][0]["why"]
+
+
+def test_a_utilization_of_the_budget_that_leaves_too_little_is_lowered_by_what_was_missing():
+    menu = (row(UTILIZATION, "decrease", 0.88, "concurrency", outside=0.4),)
+    sized = entry(*menu, available_kv=20 * GIB, fits=True, outside={"margin": 0, "error_bytes": 0})
+    recommended = change("flag", UTILIZATION, "decrease", 0.85, "room", "rule")
+    asked = finding("sampler_warmup_oom", recommended, phase="warmup", evidence=[oom(1.5, 0.3)])
+    # 1.2 GiB were missing, half a GiB is left for workspaces: 1.7 of 80 GiB are 0.022.
+    assert steps(planned(diagnosis(asked), None, budget(sized), **EVERYTHING)) == [
+        ("planned", {UTILIZATION: 0.87})
+    ]
 
 
 @pytest.mark.parametrize("phase", ["graph_capture", "warmup", "serving"])
