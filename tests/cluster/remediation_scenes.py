@@ -161,8 +161,8 @@ def probe_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "throttled",
-        # A second of CPU time takes ten.
-        _owned("throttled", _engine(deaths="cpu:1", cpu_limit="100m", startup=4)),
+        # Two seconds of CPU time take twenty.
+        _owned("throttled", _engine(deaths="cpu:2", cpu_limit="100m", startup=5)),
         BY_PROBE,
         "probe_kill",
         {**more_time, "resources.limits.cpu": gone},
@@ -259,7 +259,7 @@ def gpu_scenes() -> Iterator[Scene]:
         "gpu_fragmentation",
         dict.fromkeys(names, lambda value: value == "expandable_segments:True"),
         (),
-        "served",
+        "held",
         never=OTHER_MEMORY,
     )
 
@@ -297,10 +297,6 @@ def scenes_without_a_cure() -> Iterator[Scene]:
         _owned("transport", transport),
         DEAD,
         "nccl_not_memory",
-        # A first collective that hangs may be peer-to-peer access; here it isn't.
-        {"NCCL_P2P_DISABLE": anything, "--disable-custom-all-reduce": anything},
-        (),
-        "undone",
         never=wrong,
     )
     yield Scene("crash", _owned("crash", _engine(deaths="segv")), DEAD, "native_crash", never=wrong)
