@@ -74,7 +74,7 @@ class Scene:
     says: tuple[str, ...] = ()
 
 
-def _engine(*arguments: str, startup: int | None = None, liveness: int | None = None, **options) -> dict:
+def engine_of(*arguments: str, startup: int | None = None, liveness: int | None = None, **options) -> dict:
     """An engine that is ready when it serves. startup, liveness: seconds after which that probe gives up."""
     port = free_ports(1)[0]
     env = {**LAWLESS, **options.pop("env", {})}
@@ -89,10 +89,10 @@ def _engine(*arguments: str, startup: int | None = None, liveness: int | None = 
 def _recorded(*arguments: str, gpu: str, version: str = "0.11.0", **options) -> dict:
     """An engine whose start is in the table of recorded ones."""
     env = {"STANDIN_LAW": "on", "STANDIN_GPU": gpu, **options.pop("env", {})}
-    return _engine(*arguments, version=version, env=env, **options)
+    return engine_of(*arguments, version=version, env=env, **options)
 
 
-def _owned(name: str, container: dict, kind: str = "Deployment", **fields) -> dict:
+def owned_by(name: str, container: dict, kind: str = "Deployment", **fields) -> dict:
     made = owner(kind, name, pod_spec(container), **fields)
     if kind == "DaemonSet":
         del made["spec"]["replicas"]
@@ -112,7 +112,7 @@ def host_scenes() -> Iterator[Scene]:
     """Host memory and /dev/shm."""
     yield Scene(
         "host",
-        _owned("host", _engine(*SMALL, "--api-key", API_KEY, deaths="host_oom:160", memory="96Mi")),
+        owned_by("host", engine_of(*SMALL, "--api-key", API_KEY, deaths="host_oom:160", memory="96Mi")),
         KILLED,
         "host_oom_load",
         {LIMIT: memory(161, 12288), REQUEST: memory(32, 12288)},
@@ -120,12 +120,12 @@ def host_scenes() -> Iterator[Scene]:
         "served",
         never=GPU_SIZES,
     )
-    crowd = _engine(
+    crowd = engine_of(
         *SMALL, "-tp", "2", deaths="shm:100", memory="512Mi", gpus=2, env={"PYTHONFAULTHANDLER": "1"}
     )
     yield Scene(
         "shm",
-        _owned("shm", crowd),
+        owned_by("shm", crowd),
         DEAD,
         "shm_exhausted",
         # What is written there counts against the limit.
@@ -141,7 +141,7 @@ def probe_scenes() -> Iterator[Scene]:
     more_time = {"startupProbe": lambda probe: probe["failureThreshold"] * probe["periodSeconds"] >= 10}
     yield Scene(
         "startup",
-        _owned("startup", _engine(deaths="slow:5", startup=2), "StatefulSet"),
+        owned_by("startup", engine_of(deaths="slow:5", startup=2), "StatefulSet"),
         BY_PROBE,
         "probe_kill",
         more_time,
@@ -151,7 +151,7 @@ def probe_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "liveness",
-        _owned("liveness", _engine(deaths="slow:5", liveness=2), "DaemonSet"),
+        owned_by("liveness", engine_of(deaths="slow:5", liveness=2), "DaemonSet"),
         BY_PROBE,
         "probe_kill",
         more_time,
@@ -162,7 +162,7 @@ def probe_scenes() -> Iterator[Scene]:
     yield Scene(
         "throttled",
         # Two seconds of CPU time take twenty.
-        _owned("throttled", _engine(deaths="cpu:2", cpu_limit="100m", startup=5)),
+        owned_by("throttled", engine_of(deaths="cpu:2", cpu_limit="100m", startup=5)),
         BY_PROBE,
         "probe_kill",
         {**more_time, "resources.limits.cpu": gone},
@@ -177,9 +177,9 @@ def gpu_scenes() -> Iterator[Scene]:
     below = {UTILIZATION: between(0.5, 0.95), "--max-num-seqs": between(1, 256)}
     yield Scene(
         "warmup",
-        _owned(
+        owned_by(
             "warmup",
-            _engine(*ROOMY, deaths="cuda_oom@warmup?gpu_memory_utilization>0.95&max_num_seqs>256"),
+            engine_of(*ROOMY, deaths="cuda_oom@warmup?gpu_memory_utilization>0.95&max_num_seqs>256"),
         ),
         DEAD,
         "sampler_warmup_oom",
@@ -190,7 +190,7 @@ def gpu_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "graphs",
-        _owned("graphs", _engine(*ROOMY, deaths="cuda_oom@graph_capture?gpu_memory_utilization>0.95")),
+        owned_by("graphs", engine_of(*ROOMY, deaths="cuda_oom@graph_capture?gpu_memory_utilization>0.95")),
         DEAD,
         "cudagraph_capture_oom",
         below,
@@ -200,7 +200,7 @@ def gpu_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "serving",
-        _owned("serving", _engine(*ROOMY, deaths="cuda_oom_exit0?gpu_memory_utilization>0.95")),
+        owned_by("serving", engine_of(*ROOMY, deaths="cuda_oom_exit0?gpu_memory_utilization>0.95")),
         ended(exitCode=0),
         "serving_gpu_oom",
         below,
@@ -211,7 +211,7 @@ def gpu_scenes() -> Iterator[Scene]:
     lazily = "nccl_oom@warmup?gpu_memory_utilization>0.9&$NCCL_RUNTIME_CONNECT!=0"
     yield Scene(
         "nccl-late",
-        _owned("nccl-late", _engine(*SMALL, UTILIZATION, "0.95", "-tp", "2", deaths=lazily, gpus=2)),
+        owned_by("nccl-late", engine_of(*SMALL, UTILIZATION, "0.95", "-tp", "2", deaths=lazily, gpus=2)),
         DEAD,
         "nccl_gpu_oom",
         # Connections made at the first use take memory that vLLM hasn't measured.
@@ -223,7 +223,7 @@ def gpu_scenes() -> Iterator[Scene]:
     buffers = "nccl_oom@init?$NCCL_NVLS_ENABLE!=0&$NCCL_BUFFSIZE=unset&$NCCL_MAX_CTAS=unset"
     yield Scene(
         "nccl-early",
-        _owned("nccl-early", _engine(*SMALL, "-tp", "2", deaths=buffers, gpus=2)),
+        owned_by("nccl-early", engine_of(*SMALL, "-tp", "2", deaths=buffers, gpus=2)),
         DEAD,
         "nccl_gpu_oom",
         # Before the KV cache is sized the utilization has nothing to do with it.
@@ -234,7 +234,7 @@ def gpu_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "length",
-        _owned(
+        owned_by(
             "length",
             _recorded(
                 "Qwen/Qwen3-VL-30B-A3B-Instruct",
@@ -254,7 +254,7 @@ def gpu_scenes() -> Iterator[Scene]:
     conditions = "&".join(f"${name}!=expandable_segments:True" for name in names)
     yield Scene(
         "fragmented",
-        _owned("fragmented", _engine(deaths=f"fragmented?{conditions}")),
+        owned_by("fragmented", engine_of(deaths=f"fragmented?{conditions}")),
         DEAD,
         "gpu_fragmentation",
         dict.fromkeys(names, lambda value: value == "expandable_segments:True"),
@@ -269,7 +269,7 @@ def scenes_without_a_cure() -> Iterator[Scene]:
     wrong = (*GPU_SIZES, *OTHER_MEMORY)
     yield Scene(
         "no-blocks",
-        _owned(
+        owned_by(
             "no-blocks",
             _recorded(
                 "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "--max-model-len", "16000", gpu="H100 80GB"
@@ -281,41 +281,43 @@ def scenes_without_a_cure() -> Iterator[Scene]:
     )
     yield Scene(
         "too-big",
-        _owned("too-big", _recorded("deepseek-ai/DeepSeek-R1", "--max-model-len", "16000", gpu="H100 80GB")),
+        owned_by(
+            "too-big", _recorded("deepseek-ai/DeepSeek-R1", "--max-model-len", "16000", gpu="H100 80GB")
+        ),
         DEAD,
         "gpu_weights_oom",
         never=GPU_SIZES,
     )
     # On a slice the sizes would be right, and nothing says how large it is.
-    yield Scene("mig", _owned("mig", _engine(deaths="mig")), DEAD, "mig_oom_masked", never=OTHER_MEMORY)
+    yield Scene("mig", owned_by("mig", engine_of(deaths="mig")), DEAD, "mig_oom_masked", never=OTHER_MEMORY)
     yield Scene(
-        "beside", _owned("beside", _engine(deaths="neighbour")), DEAD, "gpu_held_by_other", never=wrong
+        "beside", owned_by("beside", engine_of(deaths="neighbour")), DEAD, "gpu_held_by_other", never=wrong
     )
-    transport = _engine(*SMALL, "-tp", "2", deaths="nccl_timeout", gpus=2)
+    transport = engine_of(*SMALL, "-tp", "2", deaths="nccl_timeout", gpus=2)
     yield Scene(
         "transport",
-        _owned("transport", transport),
+        owned_by("transport", transport),
         DEAD,
         "nccl_not_memory",
         never=wrong,
     )
-    yield Scene("crash", _owned("crash", _engine(deaths="segv")), DEAD, "native_crash", never=wrong)
+    yield Scene("crash", owned_by("crash", engine_of(deaths="segv")), DEAD, "native_crash", never=wrong)
     yield Scene(
         "unexplained",
-        _owned("unexplained", _engine(deaths="exit:3")),
+        owned_by("unexplained", engine_of(deaths="exit:3")),
         ended(exitCode=3),
         "undetermined",
         never=wrong,
     )
-    yield Scene("hang", _owned("hang", _engine(deaths="hang")), runs_for(5), None, never=wrong)
+    yield Scene("hang", owned_by("hang", engine_of(deaths="hang")), runs_for(5), None, never=wrong)
     # Two of three serve with the same template. They share the node's network: each takes a port that is free.
-    sick = _engine(
+    sick = engine_of(
         memory="96Mi", env={"STANDIN_DEATHS_1": "host_oom:160"}, pod_name=True, readinessProbe=READY
     )
     sick["args"][-1] = "0"
     yield Scene(
         "one-of-three",
-        _owned("one-of-three", sick, "StatefulSet", replicas=3),
+        owned_by("one-of-three", sick, "StatefulSet", replicas=3),
         KILLED,
         "host_oom_load",
         never=GPU_SIZES,
@@ -327,7 +329,7 @@ def scenes_without_permission() -> Iterator[Scene]:
     """Deaths with a cure that takes something which nobody has allowed: nothing is written, and what to give is named."""
     yield Scene(
         "occupied",
-        _owned(
+        owned_by(
             "occupied",
             _recorded("meta-llama/Llama-3.1-8B", gpu="80GB beside another engine", version="0.9.1"),
         ),
