@@ -12,7 +12,11 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..evidence.client import ApiError
-from . import progress
+from . import places, progress
+
+# How long the controller may take to see the change: a pod that is deleted before that may come back as it was.
+_LOOKS = 20
+_PAUSE = 0.5
 
 
 def waits(raw):
@@ -37,11 +41,22 @@ def broken_pods(writer, place, raw):
     return sorted(filter(progress.is_stuck, found), key=progress.name_of)
 
 
+def _wait_for_controller(writer, place, raw):
+    """Until the controller has seen the change, or it takes too long."""
+    generation = progress.meta(raw).get("generation") or 0
+    for _look in range(_LOOKS):
+        if ((raw.get("status") or {}).get("observedGeneration") or 0) >= generation:
+            return
+        writer.pause(_PAUSE)
+        raw = places.read(writer, place)
+
+
 def delete_broken_pods(writer, place, raw):
     """``(names, sentences)``: the pods that were deleted, and what a person must do because it couldn't be done."""
     if not waits(raw):
         return [], []
     try:
+        _wait_for_controller(writer, place, raw)
         pods = broken_pods(writer, place, raw)
     except ApiError as error:
         return [], [f"whether broken pods of {place.shown} hold up the change isn't known: {error.message}"]
