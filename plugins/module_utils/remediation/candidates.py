@@ -247,7 +247,7 @@ class _Candidates:
         """The sentence on a row that makes less room beside the budget than this attempt lacked, or None."""
         tried, free = self.numbers.get("tried"), self.numbers.get("free")
         gained = self._gained(row) if self.cause in BESIDE and row["helps"] else None
-        if None in (tried, free, gained) or gained <= 0 or gained >= tried - free:
+        if tried is None or free is None or gained is None or not 0 < gained < tried - free:
             return None
         return f"it leaves {show_bytes(gained)} more beside the budget, and {show_bytes(tried - free)} were missing"
 
