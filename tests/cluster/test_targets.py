@@ -20,6 +20,7 @@ pytestmark = pytest.mark.kubelet
 TOOLS = Path(sys.executable).parent
 NODE = "gpu-node-1"
 VERSION = "0.19.1"
+SCENARIOS = sorted(path.name for path in (workplace.ROOT / "extensions/molecule").glob("*_cluster"))
 TARGETS = sorted(path.name for path in (workplace.ROOT / "tests/integration/targets").iterdir())
 
 
@@ -61,13 +62,14 @@ def test_integration_target(cluster, target):
     assert "failed=0" in printed
 
 
-def test_molecule_scenario(cluster):
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_molecule_scenario(cluster, scenario):
     copy = workplace.clean_copy("molecule-cluster")
     state = workplace.WORK / "molecule-cluster-state"
     # It would remember that another cluster was prepared.
     shutil.rmtree(state, ignore_errors=True)
     run(
-        [TOOLS / "molecule", "test", "-s", "diagnose_cluster"],
+        [TOOLS / "molecule", "test", "-s", scenario],
         cwd=copy / "extensions",
         env=run_environment(
             cluster.kubeconfig,

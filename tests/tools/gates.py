@@ -245,7 +245,7 @@ def check_archive(archive: Path) -> None:
         tops = {name.split("/")[0] for name in opened.getnames()}
     needed = {"LICENSE", "README.md", "meta", "playbooks", "plugins", "roles"}
     wanted = needed | {"CHANGELOG.md", "FILES.json", "MANIFEST.json", "changelogs", "docs", "extensions"}
-    wanted |= {"diagnose-oom.yml"}
+    wanted |= {"diagnose-oom.yml", "remediate-oom.yml"}
     if surplus := tops - wanted:
         raise Broken(
             f"the archive holds what isn't meant to ship (galaxy.yml, build_ignore): {sorted(surplus)}."

@@ -52,12 +52,12 @@ def own_changes(client, namespace=None, workload=None, now=None):
     now = now or datetime.now(timezone.utc)
     wanted = _wanted(workload) if workload else None
     kinds = [item for item in _KINDS if wanted is None or item in wanted[0]]
-    found, unreadable, seen = [], [], False
+    versions = _versions(client)
+    found, unreadable, listed, seen = [], [], False, False
     for group, kind in kinds:
-        version = _version(client, group)
-        if version is None:
+        if group not in versions:
             continue
-        plural = KINDS[group, kind].plural
+        plural, version = KINDS[group, kind].plural, versions[group]
         try:
             for raw in client.pages(_path(group, version, namespace, plural)):
                 metadata = raw.get("metadata") or {}
@@ -65,12 +65,13 @@ def own_changes(client, namespace=None, workload=None, now=None):
                     continue
                 seen = True
                 found.append(_entry(f"{group}/{version}", kind, metadata, now))
+            listed = True
         except ApiError as error:
             if error.status != 404:
                 unreadable.append(_unread(f"{plural}.{group}", namespace, error))
-    if unreadable and not seen and len(unreadable) == len(kinds):
+    if unreadable and not listed:
         first = unreadable[0]
-        raise DocumentError(f"no object could be read: {first['object']}: {first['reason']}" + _needs(first))
+        raise DocumentError(f"no object could be listed: {first['object']}: {first['reason']}{_needs(first)}")
     if wanted and not seen:
         where = f"namespace {namespace}" if namespace else "the cluster"
         raise DocumentError(
@@ -93,14 +94,16 @@ def _wanted(workload):
     return matching, name
 
 
-def _version(client, group):
-    """The version in which the server prefers a group, None where it doesn't have the group. Kubernetes' own is v1."""
-    if group == "apps":
-        return "v1"
+def _versions(client):
+    """The version in which the server prefers each of its API groups. Kubernetes' own is v1."""
     try:
-        return client.get(f"/apis/{group}")["preferredVersion"]["version"]
-    except (ApiError, KeyError, TypeError):
-        return None
+        groups = client.get("/apis").get("groups") or []
+    except ApiError:
+        groups = []
+    return {
+        "apps": "v1",
+        **{item["name"]: item["preferredVersion"]["version"] for item in groups if item["name"] != "apps"},
+    }
 
 
 def _path(group, version, namespace, plural):
