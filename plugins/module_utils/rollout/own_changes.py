@@ -67,6 +67,8 @@ def own_changes(client, namespace=None, workload=None, now=None):
                 found.append(_entry(f"{group}/{version}", kind, metadata, now))
             listed = True
         except ApiError as error:
+            if error.status in (None, 401):
+                raise DocumentError(_out_of_reach(client, error)) from error
             if error.status != 404:
                 unreadable.append(_unread(f"{plural}.{group}", namespace, error))
     if unreadable and not listed:
@@ -111,8 +113,20 @@ def _path(group, version, namespace, plural):
     return f"/apis/{group}/{version}{place}/{plural}"
 
 
+def _out_of_reach(client, error):
+    if error.status == 401:
+        return (
+            f"the Kubernetes API server at {client.host} refuses the credentials (401 Unauthorized); renew the token or choose"
+            " another kubeconfig or context"
+        )
+    return (
+        f"the Kubernetes API server at {client.host} can't be reached: {error.message}; check that the cluster is up and that"
+        " kubeconfig, context or host name the right one"
+    )
+
+
 def _unread(resource, namespace, error):
-    reason = "forbidden" if error.status == 403 else f"{error.status or 'no answer'}: {error.message}"
+    reason = "forbidden" if error.status == 403 else f"{error.status}: {error.message}"
     where = f" in {namespace}" if namespace else ""
     return {
         "source": "api",

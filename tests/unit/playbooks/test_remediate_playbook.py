@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from test_diagnose_playbook import EXAMPLES, ROOT, SECRETS, run
 
 REMEDIATE, ROLLBACK = ROOT / "remediate-oom.yml", ROOT / "playbooks/rollback_oom.yml"
