@@ -139,6 +139,7 @@ def _written(result):
     return dict(
         found,
         changed=_is_written({"written": result}),
+        missing=list((result.get("rights") or {}).get("missing") or []),
         record=record.get("id") if isinstance(record, dict) else record,
     )
 
