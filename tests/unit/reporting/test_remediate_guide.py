@@ -90,3 +90,22 @@ def test_no_variable_is_made_up():
         known |= set(play["vars"]["_playbook_variables"])
     artifacts = {"outcome"}
     assert set(re.findall(r"\bvllm_oom_(\w+)", TEXT)) - artifacts <= known
+
+
+def _sources() -> str:
+    """The text of the code, with strings that go on in the next line put together."""
+    rooms = ("remediation", "rollout", "diagnosis")
+    files = [path for room in rooms for path in (ROOT / "plugins" / "module_utils" / room).glob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(files))
+    return re.sub(r"[\"']\n\s*f?[\"']", "", text)
+
+
+def test_each_refusal_in_the_guide_is_one_that_is_said():
+    said = _sources()
+    rows = table("It says\n")
+    assert len(rows) > 12
+    for refusal, _go_on in rows:
+        parts = [part.strip(" :;,.") for part in re.split("…|[(][)]|; ", refusal)]
+        for part in (part for part in parts if len(part) > 2):
+            for words in part.split(", give "):
+                assert words.strip("() ") in said, (refusal, words)
