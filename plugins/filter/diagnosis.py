@@ -222,7 +222,7 @@ def diagnosis(evidence, budget=None, nodes=None):
 
     try:
         # Log text comes from outside: it must never be taken for a template.
-        return wrap_var(plain(diagnose(evidence, budget, plain(nodes))))
+        return wrap_var(plain(diagnose(plain(evidence), plain(budget), plain(nodes))))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.diagnosis: {exc}") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:

@@ -104,6 +104,10 @@ extends_documentation_fragment:
   - vllm_runbook.oom.attributes
   - vllm_runbook.oom.attributes.info_module
   - vllm_runbook.oom.attributes.actiongroup_k8s
+notes:
+  - A task on the machine that Ansible runs on, with C(connection=local) and the Python that runs Ansible as
+    C(ansible_python_interpreter), is done in Ansible's own process, which takes a fraction of the time. With C(become),
+    C(environment), C(async) or C(delegate_to) it is run as any other module, with the same result.
 seealso:
   - plugin: vllm_runbook.oom.diagnosis
     plugin_type: filter
@@ -653,10 +657,27 @@ evidence:
 """
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import parse_duration
+
+# Which options exclude or need each other, as AnsibleModule takes it.
+RULES = {
+    "mutually_exclusive": [
+        *(
+            (saved, query)
+            for saved in ("bundle", "manifest")
+            for query in ("namespace", "all_namespaces", "pod", "selector")
+        ),
+        ("bundle", "manifest"),
+        ("namespace", "all_namespaces"),
+        ("pod", "all_namespaces"),
+        ("pod", "selector"),
+    ],
+    "required_by": {"pod_file": ["bundle"]},
+}
 
 
 def argument_spec():
@@ -674,66 +695,58 @@ def argument_spec():
     }
 
 
-def from_bundle(module):
+def from_bundle(params):
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
 
-    return read_bundle(module.params["bundle"], pod_file=module.params["pod_file"])
+    return read_bundle(params["bundle"], pod_file=params["pod_file"])
 
 
-def from_manifest(module):
+def from_manifest(params):
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.manifests import read_manifests
 
-    return read_manifests(module.params["manifest"])
+    return read_manifests(params["manifest"])
 
 
-def from_cluster(module, since):
+def from_cluster(params, since):
     # Imported here: a bundle needs neither the kubernetes library nor the time that importing it takes.
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence import client, cluster, kubeconfig
 
-    module.no_log_values.update(kubeconfig.secrets_of(module.params["kubeconfig"]))
-    query = {name: module.params[name] for name in ("namespace", "all_namespaces", "pod", "selector", "exec")}
+    query = {name: params[name] for name in ("namespace", "all_namespaces", "pod", "selector", "exec")}
     try:
-        access = client.connect(module.params)
+        result = {"evidence": cluster.collect(client.connect(params), dict(query, since=since))}
     except client.LibraryMissing as missing:
-        module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
-    return cluster.collect(access, dict(query, since=since))
+        result = {"failed": True, "msg": missing_required_lib(missing.library), "exception": missing.details}
+    except DocumentError as error:
+        result = failure(error)
+    return remove_values(result, kubeconfig.secrets_of(params))
 
 
 def failure(error):
-    """What the module fails with: the sentence, and what was seen until then where that is anything."""
+    """What is returned for an error: the sentence, and what was seen until then where that is anything."""
     partial = getattr(error, "evidence", None)
     seen = partial and (partial["pods"] or partial["unreadable"])
-    return dict({"evidence": partial} if seen else {}, msg=str(error))
+    return dict({"evidence": partial} if seen else {}, failed=True, msg=str(error))
+
+
+def answer(params):
+    """What is returned for these options: ``evidence``, or why there is none, with ``failed`` and ``msg``."""
+    try:
+        since = parse_duration(params["since"])
+        if params["bundle"]:
+            return {"evidence": from_bundle(params)}
+        if params["manifest"]:
+            return {"evidence": from_manifest(params)}
+    except DocumentError as error:
+        return failure(error)
+    return from_cluster(params, since)
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec=argument_spec(),
-        supports_check_mode=True,
-        mutually_exclusive=[
-            ("bundle", "manifest"),
-            *(
-                (saved, query)
-                for saved in ("bundle", "manifest")
-                for query in ("namespace", "all_namespaces", "pod", "selector")
-            ),
-            ("namespace", "all_namespaces"),
-            ("pod", "all_namespaces"),
-            ("pod", "selector"),
-        ],
-        required_by={"pod_file": ["bundle"]},
-    )
-    try:
-        since = parse_duration(module.params["since"])
-        if module.params["bundle"]:
-            evidence = from_bundle(module)
-        elif module.params["manifest"]:
-            evidence = from_manifest(module)
-        else:
-            evidence = from_cluster(module, since)
-    except DocumentError as error:
-        module.fail_json(**failure(error))
-    module.exit_json(changed=False, evidence=evidence)
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True, **RULES)
+    result = answer(module.params)
+    if "failed" in result:
+        module.fail_json(**result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def standard_input(given):
         return io.BytesIO(given)
     if given is not None:
         return given
-    data = sys.stdin.buffer.read(1) if sys.stdin else b""
+    # Ansible closes the one of its own processes.
+    data = b"" if sys.stdin is None or sys.stdin.closed else sys.stdin.buffer.read(1)
     if not data:
         raise DocumentError(
             f"{STDIN}: nothing came: pipe the log into this command (through a playbook this works on Linux only),"

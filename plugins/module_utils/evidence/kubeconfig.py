@@ -34,6 +34,9 @@ _PLAIN_USER = {
     "client-key-data",
 }
 _SECRET_KEYS = {
+    "api_key",
+    "basic_auth",
+    "proxy_basic_auth",
     "token",
     "password",
     "client-key-data",
@@ -185,17 +188,17 @@ def _read(path):
         return file.read()
 
 
-def secrets_of(kubeconfig):
-    """The secret strings in a kubeconfig given as a dict (at any depth), to keep them out of the module's output."""
+def secrets_of(options):
+    """The secret strings in a module's options or a kubeconfig given as a dict (at any depth), to keep them out of its output."""
     found = set()
-    if isinstance(kubeconfig, dict):
-        for key, value in kubeconfig.items():
+    if isinstance(options, dict):
+        for key, value in options.items():
             if key in _SECRET_KEYS and isinstance(value, str):
                 found.add(value)
             else:
                 found |= secrets_of(value)
-    elif isinstance(kubeconfig, list):
-        for item in kubeconfig:
+    elif isinstance(options, list):
+        for item in options:
             found |= secrets_of(item)
     return found
 

@@ -22,9 +22,9 @@ from ansible_collections.vllm_runbook.oom.plugins.modules.evidence_info import f
 def test_a_failure_keeps_what_was_seen_and_nothing_empty(pods, unreadable, is_kept):
     partial = documents.evidence("2026-11-30T07:00:00Z", "cluster", "https://x")
     partial.update(pods=pods, unreadable=unreadable)
-    expected = {"msg": "no pods", "evidence": partial} if is_kept else {"msg": "no pods"}
+    expected = {"failed": True, "msg": "no pods", **({"evidence": partial} if is_kept else {})}
     assert failure(CollectionError("no pods", partial)) == expected
 
 
 def test_a_failure_before_anything_was_seen():
-    assert failure(documents.DocumentError("no such file")) == {"msg": "no such file"}
+    assert failure(documents.DocumentError("no such file")) == {"failed": True, "msg": "no such file"}

@@ -152,6 +152,22 @@ def test_no_standard_input_is_said():
     assert "standard input: nothing came: pipe the log into this command" in done.stdout
 
 
+def test_the_playbook_checks_what_the_role_would():
+    """It turns the role's own validation off."""
+    meta = yaml.safe_load((ROOT / "roles/diagnose/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    options = {
+        name.removeprefix("diagnose_"): option
+        for name, option in meta["argument_specs"]["main"]["options"].items()
+    }
+    checks = yaml.safe_load((ROOT / "playbooks/diagnose_oom.yml").read_text(encoding="utf-8"))[0]["vars"]
+    assert not any(option.get("required") for option in options.values())
+    assert set(options) == set(checks["_playbook_variables"])
+    assert checks["_playbook_formats"] == options["formats"].pop("choices")
+    choices = {name: option["choices"] for name, option in options.items() if "choices" in option}
+    choices.update({name: ["true", "false"] for name, option in options.items() if option["type"] == "bool"})
+    assert checks["_playbook_choices"] == {name: [*values, ""] for name, values in choices.items()}
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """An API server with the failed pod of an example, and the path of its kubeconfig."""
