@@ -38,7 +38,7 @@ def render(view, width=WIDTH, lines_per_object=LINES_PER_OBJECT, objects=OBJECTS
     """The outcomes of an ``outcome_view.outcome_view`` as text, lines of at most ``width`` characters."""
     blocks = []
     if not view["objects"]:
-        blocks.append(["Nothing was changed: there was no plan to follow."])
+        blocks.append(["Nothing was changed: no pod has a finding that a change could answer."])
     if len(view["objects"]) > 1:
         blocks.append(_overview(view, width))
     blocks += [_object(item, width, lines_per_object) for item in view["objects"][:objects]]

@@ -82,7 +82,7 @@ def outcomes(view):
     lines = ["# Outcome of the vLLM remediation"]
     lines += listed("## Notes", [escape(text) for text in view["notes"]])
     if not view["objects"]:
-        lines += ["", "Nothing was changed: there was no plan to follow."]
+        lines += ["", "Nothing was changed: no pod has a finding that a change could answer."]
     for item in view["objects"]:
         lines += ["", *_outcome(item)]
     return "\n".join(lines) + "\n"

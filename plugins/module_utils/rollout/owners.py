@@ -16,6 +16,8 @@ from .access import FIELD_MANAGER
 from .places import Place
 
 _REVERTING = ("now", "on_sync", "unknown")
+# kubectl create, edit, patch, set: a person's single writes. Of kubectl only apply brings its fields again.
+_SINGLE_WRITE, _APPLY = "kubectl-", "kubectl-client-side-apply"
 
 
 def why_not_live(place, path=""):
@@ -85,6 +87,8 @@ def field_owners(raw, places):
     for entry in (raw.get("metadata") or {}).get("managedFields") or []:
         manager = entry.get("manager")
         if not manager or manager == FIELD_MANAGER or entry.get("subresource"):
+            continue
+        if manager.startswith(_SINGLE_WRITE) and manager != _APPLY:
             continue
         for place, path in places:
             if _owns(entry.get("fieldsV1"), raw, place) and path not in found.setdefault(manager, []):

@@ -13,6 +13,7 @@ from ..engine import flags
 from ..engine.settings import engine_settings
 from ..evidence.redact import Redactor
 from ..remediation.undo import holds_secret
+from ..remediation.wording import value as value_in_words
 
 _ABSENT = object()
 _MAX_SHOWN = 500
@@ -84,7 +85,8 @@ def words_of(item):
     """An applied change in words: ``container vllm: --max-model-len: 8192 -> 4096``."""
     where = f"container {item['container']}: " if item.get("container") else ""
     before, after = (
-        "not set" if item[side] is None else str(item[side])[:_MAX_SHOWN] for side in ("before", "after")
+        "not set" if item[side] is None else str(value_in_words(item[side]))[:_MAX_SHOWN]
+        for side in ("before", "after")
     )
     return f"{where}{item['name']}: {before} -> {after}"
 

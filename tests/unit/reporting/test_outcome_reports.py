@@ -199,7 +199,7 @@ def test_an_object_takes_at_most_20_lines_of_100_characters():
 
 
 def test_nothing_is_said():
-    assert console() == "Nothing was changed: there was no plan to follow.\n"
+    assert console() == "Nothing was changed: no pod has a finding that a change could answer.\n"
     assert "Nothing was changed" in markdown()
 
 

@@ -42,6 +42,8 @@ OWNS_ARGS = fields({"f:args": {}})
         ([("helm", OWNS_MEMORY, {})], [CPU, ARGUMENT], []),
         ([("helm", OWNS_MEMORY, {"subresource": "status"})], [MEMORY], []),
         ([(FIELD_MANAGER, OWNS_MEMORY, {})], [MEMORY], []),
+        # A person's single write.
+        ([("kubectl-create", OWNS_MEMORY, {}), ("kubectl-edit", OWNS_MEMORY, {})], [MEMORY], []),
         # Of another container of the pod.
         (
             [("helm", {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"proxy"}': {"f:args": {}}}}}}}, {})],
