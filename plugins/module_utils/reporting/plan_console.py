@@ -159,7 +159,7 @@ def _step(step, width):
 
 def _how(step, width):
     """How it reaches the object, and the commands, each of them whole."""
-    said = wrap(step["delivery"], width)
+    said = [line for text in (step["delivery"], *step["hints"]) for line in wrap(text, width, "  ")]
     commands = [line for command in step["commands"] for line in command_lines(command, width)]
     floor = len(said[:1] + commands) if commands else min(len(said), _SECTIONS["How"][0])
     return Section("How", [said + commands, said[:1] + commands], floor, _SECTIONS["How"][1], tuple(commands))

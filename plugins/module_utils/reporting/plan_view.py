@@ -29,6 +29,8 @@ _PREDICTED = {
 _STRATEGY_FIELDS = {"max_surge": "maxSurge", "max_unavailable": "maxUnavailable"}
 _TITLES = {"planned": "may be made", "refused": "needs something first", "advised": "for a person"}
 _COMMENT = "  # "
+# What is no command says in words where the change belongs.
+_PROGRAMS = ("kubectl ", "vllm ", "export ")
 
 
 def plan_view(plan):
@@ -158,7 +160,7 @@ def _steps(item):
 
 def _step_view(number, changes, several):
     """One step: ``{number, state, title, role, causes, changes, what, why, proof, takes, risks, restarts, strategy, how, delivery,
-    commands, refused, predicted}``; what: each change as ``name: before -> after``; restarts: None where nothing starts anew."""
+    commands, hints, refused, predicted}``; what: each change as ``name: before -> after``; restarts: None where nothing starts anew."""
     first = changes[0]
     why = _unique(clean(made.get("why")) for made in changes)
     return {
@@ -180,6 +182,7 @@ def _step_view(number, changes, several):
         "how": (first.get("delivery") or {}).get("how"),
         "delivery": _delivery(changes),
         "commands": _commands(changes),
+        "hints": _hints(changes),
         "refused": _unique(clean(text) for made in changes for text in made.get("refused") or []),
         "predicted": _predicted(first.get("predicted") or {}),
     }
@@ -205,6 +208,14 @@ def _next(item, first, limits):
     applied = item.get("apply") or {}
     if item.get("blocked"):
         return ""
+    read = (item.get("expected") or {}).get("uid")
+    if (
+        applied.get("step") is None
+        and first
+        and read
+        and (first["state"], first["how"]) == ("planned", "patch")
+    ):
+        return "add -e vllm_oom_patch_dir=DIR to have the patch written for its source"
     if applied.get("step") is None:
         why = clean(applied.get("why"))
         # What the step needs, or who reverts it, is said beside it.
@@ -315,11 +326,18 @@ def _commands(changes):
     for made in changes:
         command = clean((made.get("delivery") or {}).get("command"))
         head, _mark, comment = command.partition(_COMMENT)
-        if command:
+        if command.startswith(_PROGRAMS):
             edits.setdefault(head, [])
             if comment and comment not in edits[head]:
                 edits[head].append(comment)
     return [head + (_COMMENT + "; ".join(comments) if comments else "") for head, comments in edits.items()]
+
+
+def _hints(changes):
+    """Where a person makes the change, in words; empty where the delivery says it already."""
+    found = [clean((made.get("delivery") or {}).get("command")) for made in changes]
+    known = any((made.get("delivery") or {}).get("how") == "patch" for made in changes)
+    return [] if known else _unique(text for text in found if not text.startswith(_PROGRAMS))
 
 
 def _predicted(predicted):

@@ -68,7 +68,7 @@ def _step(step):
     if not advised:
         facts += [("Costs", step["takes"]), *[("Mind", text) for text in step["risks"]]]
         facts += [("Restarts", step["restarts"]), ("Rollout", step["strategy"])]
-    facts.append(("How", step["delivery"]))
+    facts += [("How", text) for text in (step["delivery"], *step["hints"])]
     lines += [f"- {name}: {escape(text)}" for name, text in facts if text]
     if step["commands"]:
         lines += ["", *block("\n".join(step["commands"]), "shell")]

@@ -214,6 +214,32 @@ def test_a_step_goes_as_its_least_direct_change_goes():
     assert step["delivery"] == "a patch for its source: Argo CD (Application/llm) reverts a live edit"
 
 
+def test_what_is_no_command_is_not_shown_as_one():
+    words = "change it in the file that was given to kubectl apply: set --x to 4"
+    by_hand = object_plan(
+        made(delivery=documents.delivery("by_hand", "no object of the cluster holds it", words))
+    )
+    assert f"no object of the cluster holds it\n            {words}\n" in console(by_hand)
+    assert f"- How: {words}\n" in markdown(by_hand)
+    assert "```" not in markdown(by_hand)
+    source = "change it in the source of Argo CD (Application/llm): set MAX_JOBS to 4; a live edit would be reverted"
+    patch = object_plan(
+        made(delivery=documents.delivery("patch", "Argo CD (Application/llm) reverts it", source))
+    )
+    assert source not in " ".join(console(patch).split())
+
+
+@pytest.mark.parametrize(
+    ("uid", "said"),
+    [("5f1c", "add -e vllm_oom_patch_dir=DIR to have the patch written for its source"), (None, "")],
+)
+def test_a_patch_can_be_had_of_an_object_that_was_read(uid, said):
+    patch = documents.delivery("patch", "Argo CD (Application/llm) reverts it")
+    why = {"step": None, "with": [], "changes": [], "why": "Argo CD (Application/llm) reverts it"}
+    shown = object_plan(made(delivery=patch), apply=why, expected={"uid": uid, "generation": 7})
+    assert plan_view(document(shown))["plans"][0]["next"] == said
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
