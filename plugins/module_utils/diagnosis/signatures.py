@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import re
 from collections import namedtuple
+from functools import cache
 
 from .causes import NATURE
 
-Signature = namedtuple("Signature", "id kind cause family memory phase pattern versions groups source")
+Signature = namedtuple("Signature", "id kind cause family memory phase pattern flags versions groups source")
 Match = namedtuple("Match", "signature groups text")
 
 _NUM = r"(-?[\d.]+)"
@@ -42,9 +43,7 @@ def _row(
     flags=0,
 ):
     memory = memory or (NATURE[cause].memory if cause else None)
-    return Signature(
-        id, kind, cause, family, memory, phase, re.compile(pattern, flags), versions, groups or {}, source
-    )
+    return Signature(id, kind, cause, family, memory, phase, pattern, flags, versions, groups or {}, source)
 
 
 SIGNATURES = (
@@ -1251,6 +1250,10 @@ SIGNATURES = (
 
 STRONG_KINDS = ("root", "refines")
 
+# When a pattern is first needed: while modules import each other the stack is so deep that CPython, which takes its frames'
+# memory in blocks, may take and give back a block for each call of its pattern parser, and needs several times as long.
+_compiled = cache(re.compile)
+
 
 def match(text):
     """Every row of the catalogue that ``text`` matches, as a list of ``Match``, in the catalogue's order.
@@ -1259,7 +1262,7 @@ def match(text):
     """
     found = []
     for signature in SIGNATURES:
-        hit = signature.pattern.search(text)
+        hit = _compiled(signature.pattern, signature.flags).search(text)
         if hit:
             groups = {name: value for name, value in hit.groupdict().items() if value is not None}
             found.append(Match(signature, groups, text))
