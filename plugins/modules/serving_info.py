@@ -106,6 +106,12 @@ options:
         that is gone is named.
     type: dict
     default: {}
+  noticed:
+    description:
+      - The RV(serving.noticed) of an earlier call, so that the last one tells of all.
+    type: list
+    elements: str
+    default: []
   causes:
     description:
       - The causes that the change was made against. RV(serving.soak_seconds) tells whether one of them shows only after a while of serving.
@@ -400,6 +406,12 @@ serving:
       elements: str
       returned: always
       sample: [node gpu-3 of pod llama-70b-6f7d9c9b5-x2x4k is cordoned]
+    noticed:
+      description: What was in the way at some time, also what is over, each once; with O(noticed) that of earlier calls too.
+      type: list
+      elements: str
+      returned: always
+      sample: [the new pod llama-70b-6f7d9c9b5-x2x4k is being deleted by somebody]
     limit:
       description:
         - How many seconds this rollout may take. That is what a startup probe allows (half an hour without one), as often as pods
@@ -454,6 +466,7 @@ def argument_spec():
         "seen": {"type": "str"},
         "hold": {"type": "bool", "default": False},
         "baseline": {"type": "dict", "default": {}},
+        "noticed": {"type": "list", "elements": "str", "default": []},
         "causes": {"type": "list", "elements": "str", "default": []},
         "timeout": {"type": "str"},
         "soak": {"type": "str", "default": "30m"},

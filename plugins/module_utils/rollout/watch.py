@@ -57,12 +57,15 @@ class _Watch:
         self.objects = {}
         self.tries = 0
         self.unsettled = 0
+        self.noticed = list(query.get("noticed") or [])
 
     def run(self):
         begun = time.monotonic()
         wait = self.query["wait"]
         while True:
             serving = self._look()
+            self.noticed = list(dict.fromkeys([*self.noticed, *serving["noticed"]]))
+            serving["noticed"] = self.noticed
             left = begun + wait - time.monotonic()
             # Many small steps of a large rollout are told together.
             changed = (
@@ -89,7 +92,7 @@ class _Watch:
         if self.query["seen"] is None or not passing:
             raise places.DocumentError(places.why_unread(self.writer, self.place, error)) from error
         said = "the API server doesn't answer; it is waited for"
-        return dict(_EMPTY, state="no answer", sentence=said, problems=[said])
+        return dict(_EMPTY, state="no answer", sentence=said, problems=[said], noticed=[said])
 
     def _judge(self, raw):
         raw.setdefault("kind", self.place.kind)
@@ -121,6 +124,8 @@ class _Watch:
                 progress.meta(pod).get("uid"): progress.restarts(pod, query["container"]) for pod in new
             },
             problems=[item.sentence for item in problems],
+            # What is over before it is decided is told all the same.
+            noticed=[item.sentence for item in problems if not item.final],
             limit=query["timeout"] or progress.time_limit(raw, done, self._start_seconds(raw, new)),
             soak_seconds=query["soak"] if soaking.needs_soak(query["causes"]) else 0.0,
         )
@@ -406,6 +411,7 @@ _EMPTY: dict[str, Any] = {
     "restarts": {},
     "engine": None,
     "problems": [],
+    "noticed": [],
     "limit": None,
     "soak_seconds": 0.0,
     "sentence": None,

@@ -258,6 +258,17 @@ def test_what_waiting_does_not_help(watched, answer, seen, words):
         watched(Api(**{PATH: answer}), wait=600, seen=seen)
 
 
+def test_what_was_in_the_way_and_is_over_is_told_too(watched, told):
+    told.append("answered")
+    api = Api(**{PATH: [AWAY, OBJECT]})
+    serving = watched(api, wait=60, seen="x", noticed=["the new pod llama-0 is being deleted by somebody"])
+    assert (serving["verdict"], serving["problems"]) == ("served", [])
+    assert serving["noticed"] == [
+        "the new pod llama-0 is being deleted by somebody",
+        "the API server doesn't answer; it is waited for",
+    ]
+
+
 def test_pods_that_are_gone_are_named(watched, told):
     told.append("answered")
     serving = watched(Api(), baseline={"uid-0": 0, "uid-gone": 0})
