@@ -209,7 +209,7 @@ def _sentence(made, planned, item, rounds):
         written = last.get("written") or {}
         if made["problem"]:
             return f"{name}: {what} would be refused: {_stop(made['problem'])}"
-        return f"{name}: would {what} ({_MODES.get(written.get('mode'), 'nothing is to be written')})."
+        return f"{name}: would {what} ({_MODES.get(str(written.get('mode')), 'nothing is to be written')})."
     return f"{name}: {_ended(made, item, last, what)}"
 
 
