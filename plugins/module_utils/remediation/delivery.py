@@ -11,10 +11,20 @@ from ..diagnosis.commands import command_for, edited_object, in_cluster, namespa
 from ..documents import delivery
 from ..evidence.workloads import api_group
 from .as_written import is_list_of_containers
+from .edited import edit_of, object_name
 from .workload_kinds import layout_of, refused_in
 
 _REVERTING = ("now", "on_sync", "unknown")
 _BY_PERSON = "only a person can do it"
+# Tool -> what overwrites an object of it, and where the change lasts.
+_LATER = {
+    "kubectl apply": "the next kubectl apply of its manifest overwrites it: change the manifest too",
+    "Helm": "the next helm upgrade of its release overwrites it: change the release's values too",
+    "Flux HelmRelease": "the next upgrade of its HelmRelease overwrites it: change the HelmRelease's values too",
+    "Terraform": "the next terraform apply overwrites it: change the Terraform configuration too",
+    "Pulumi": "the next pulumi up overwrites it: change the Pulumi program too",
+}
+_NEXT_RELEASE = "the next release of {tool} overwrites it: change its source too"
 
 
 def delivered(operation, pod, container):
@@ -26,8 +36,8 @@ def delivered(operation, pod, container):
         return delivery("by_hand", _BY_PERSON, command)
     if not in_cluster(pod):
         return delivery("by_hand", "no object of a cluster is known", command)
-    edit = (pod.get("workload") or {}).get("edit")
-    if not edit or not edit.get("name"):
+    edit = edit_of(pod)
+    if not edit.get("name"):
         return delivery("by_hand", "no object of the cluster holds it", command)
     where = edited_object(pod)
     layout = layout_of(api_group(edit.get("api_version")), edit.get("kind"), edit.get("path") or "")
@@ -64,9 +74,8 @@ def _patch_reason(edit, where, pod):
         return f"{manager['tool']} ({manager['object']}) reverts a live edit: change it in its source"
     if edit.get("inferred") or _unread(edit, pod):
         return f"{where} itself wasn't in the evidence, so nobody knows who manages it"
-    name = f"{edit['kind']}/{edit['name']}"
-    for other in (pod.get("workload") or {}).get("managers") or []:
-        if other.get("reverts") in _REVERTING and other.get("object") == name:
+    for other in _managers(pod):
+        if other.get("reverts") in _REVERTING:
             return f"{other['tool']} ({other['object']}) may revert a live edit: change it in its source"
     return None
 
@@ -96,13 +105,23 @@ def _unread(edit, pod):
 
 
 def later_reverts(pod):
-    """Sentences: who overwrites a live edit at its next release."""
-    edit = (pod.get("workload") or {}).get("edit") or {}
-    name = f"{edit.get('kind')}/{edit.get('name')}"
+    """Sentences: what overwrites a live edit of the pod's edited object later."""
+    return overwritten_later(_managers(pod))
+
+
+def _managers(pod):
+    """Those of the edited object itself, of the evidence."""
+    name = object_name(edit_of(pod))
+    return [item for item in (pod.get("workload") or {}).get("managers") or [] if item.get("object") == name]
+
+
+def overwritten_later(managers):
+    """Sentences: what overwrites a live edit of an object later, and where else it must be made. managers: of that object
+    (``evidence.workloads``)."""
     return [
-        f"the next release of {item['tool']} ({item['object']}) overwrites it: change its source too"
-        for item in (pod.get("workload") or {}).get("managers") or []
-        if item.get("reverts") == "on_upgrade" and item.get("object") == name
+        _LATER.get(item["tool"], _NEXT_RELEASE).format(tool=item["tool"])
+        for item in managers
+        if item.get("reverts") == "on_upgrade"
     ]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..documents import DocumentError
 from ..quantities import quantity_bytes, show_bytes, to_gi
-from .costs import gives
+from .costs import RANKS, gives
 
 # Permission -> what it lets a change take.
 PERMISSIONS = {
@@ -44,7 +44,6 @@ _NEEDED = {
     "--max-loras": "lora",
     "--enable-sleep-mode": "sleep_mode",
 }
-_RANKS = ("--tensor-parallel-size", "--pipeline-parallel-size")
 # What a sentence that a limit would answer holds.
 _VARIABLE = "(vllm_oom_"
 _NAMES = ("max_memory", "max_gpus", "min_model_len", "min_concurrency", "allow", "apply")
@@ -108,13 +107,14 @@ def names_a_limit(sentence):
 def refusals(operation, limits, costs, after=None, gpus=None):
     """Sentences, one for each limit that ``operation`` needs and that isn't given; empty where it is allowed.
 
-    operation: a CHANGE with ``action``, ``before``, ``after``; costs: of ``sizing.fit.COSTS``; after: the budget with it
-    (``max_concurrency``), or None; gpus: those of one pod with it, None where it has them already.
+    operation: a CHANGE with ``action``, ``before``, ``after``, and of memory ``least`` (see ``host_memory``); costs: of
+    ``sizing.fit.COSTS``; after: the budget with it (``max_concurrency``), or None; gpus: those of one pod with it, None
+    where it has them already.
     """
     name, value = operation["name"], operation["after"]
     if name in ("resources.limits.memory", "resources.requests.memory"):
         return _memory(operation, limits)
-    if name in _RANKS:
+    if name in RANKS:
         return [] if gpus is None else _gpus(gpus, limits)
     if name == "--max-model-len" and operation["direction"] == "decrease":
         return _length(value, limits)
@@ -132,15 +132,18 @@ def _memory(operation, limits):
     new, old = quantity_bytes(operation["after"]), quantity_bytes(operation["before"])
     if new is None or (old is not None and new <= old):
         return []
+    least = operation.get("least")
+    smaller = to_gi(least) if least is not None and to_gi(least) != to_gi(new) else None
     ceiling = quantity_bytes(limits["max_memory"])
     if ceiling is None:
+        enough = f"{to_gi(new)}, or {smaller} at least" if smaller else f"{to_gi(new)} or more"
         return [
-            f"it raises {operation['name']} to {operation['after']}: give max_memory (vllm_oom_max_memory), {to_gi(new)} or more"
+            f"it raises {operation['name']} to {operation['after']}: give max_memory (vllm_oom_max_memory), {enough}"
         ]
     if new > ceiling:
         return [
             f"{operation['name']} of {operation['after']} is above max_memory (vllm_oom_max_memory) of {limits['max_memory']} "
-            f"by {show_bytes(new - ceiling)}"
+            f"by {show_bytes(new - ceiling)}{f': give {smaller} at least' if smaller else ''}"
         ]
     return []
 
