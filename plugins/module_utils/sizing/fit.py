@@ -35,6 +35,8 @@ _PER_CARD = 0.15
 # Least compute capability: of arithmetic in fp8, of weights or KV caches that are only stored so, of bfloat16.
 _FP8, _FP8_STORED, _BFLOAT16, _OLDEST = 8.9, 8.0, 8.0, 7.0
 _FEWEST_TOKENS = 256
+# vLLM's smallest default of a step's tokens: below it a prompt's steps become slow, and little memory is won.
+_USUAL_TOKENS = 2048
 # From this place among the costs on two cheaper changes are better than one.
 _DEAR = COSTS.index("hardware") - 0.5
 _FEW_GRAPHS = (1, 2, 4, 8)
@@ -252,7 +254,7 @@ class _Lever(NamedTuple):
     """One setting that can be changed. values: pieces of values, mildest first, within each the effect only grows;
     option: its name among the settings; text: what it does; refused: why it can't be done at all; needs: what else
     must change; more: settings that go with it; last: only before new hardware, whatever its cost; shown: the value to
-    show where it doesn't help, None: the strongest."""
+    show where it doesn't help, None: the strongest; usual: the strongest that is usual, to which a pair goes first, None: any."""
 
     name: str
     option: str
@@ -266,6 +268,7 @@ class _Lever(NamedTuple):
     more: dict = {}  # noqa: RUF012
     last: bool = False
     shown: Any = None
+    usual: Any = None
 
     def settings(self, value):
         return {self.option: value, **self.more}
@@ -364,7 +367,16 @@ class _Menu:
         return []
 
     def _together(self, first, second):
-        strongest = [self._strongest(lever) for lever in (first, second)]
+        """The two changes that reach the goal together; beyond what is usual only where it must be."""
+        for usual in (True, False):
+            if usual is False or first.usual or second.usual:
+                found = self._as_mild_as_can_be(first, second, usual)
+                if found:
+                    return found
+        return []
+
+    def _as_mild_as_can_be(self, first, second, usual):
+        strongest = [self._strongest(lever, usual) for lever in (first, second)]
         changed = [lever.settings(value) for lever, value in zip((first, second), strongest)]
         if not self.reached(self.search.sized({**changed[0], **changed[1]})):
             return []
@@ -390,8 +402,10 @@ class _Menu:
     def _both(self, lever, other, value):
         return self.reached(self.search.sized({**lever.settings(value), **other}))
 
-    def _strongest(self, lever):
-        """The value that does most; of a lower utilization the one that is just enough."""
+    def _strongest(self, lever, usual):
+        """The value that does most, or of those that are usual; of a lower utilization the one that is just enough."""
+        if usual and lever.usual is not None:
+            return lever.usual
         piece = lever.values[-1]
         if _lowers_utilization(lever):
             index = _first(piece, lambda value: self._enough(lever, value))
@@ -542,6 +556,7 @@ class _Menu:
                 (values,),
                 needs=("--enable-chunked-prefill",) if whole else (),
                 more=more,
+                usual=_USUAL_TOKENS if _USUAL_TOKENS in values else None,
             )
 
     def sequences(self):

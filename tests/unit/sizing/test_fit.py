@@ -285,6 +285,30 @@ def test_of_two_pairs_the_cheaper_is_taken():
     assert rows[0]["settings"] == rows[1]["settings"]
 
 
+def test_a_pair_takes_no_more_tokens_than_it_must():
+    settings = {"max_num_batched_tokens": 131072}
+    rows = fit.changes(ARCH, L4, settings, "0.11.0")
+    tokens, length = rows[:2]
+    assert [row["name"] for row in (tokens, length)] == ["--max-num-batched-tokens", "--max-model-len"]
+    assert tokens["value"] == 2048
+    # So few would win next to nothing.
+    least = dict(settings, max_num_batched_tokens=256, max_model_len=length["value"] + 512)
+    assert not budget(ARCH, L4, least, "0.11.0")["fits"]
+
+
+def test_a_pair_takes_fewer_tokens_than_usual_where_nothing_else_does():
+    few = {"max_num_batched_tokens": 131072, "max_model_len": 1}
+    gib = next(
+        size / 100
+        for size in range(1500, 2300)
+        if budget(ARCH, card(size / 100), dict(few, max_num_batched_tokens=1024), "0.11.0")["fits"]
+    )
+    rows = fit.changes(ARCH, card(gib), {"max_num_batched_tokens": 131072}, "0.11.0")
+    pair = {row["name"]: row["value"] for row in rows[:2] if row["helps"]}
+    assert not budget(ARCH, card(gib), dict(few, max_num_batched_tokens=2048), "0.11.0")["fits"]
+    assert pair.get("--max-num-batched-tokens", 2048) < 2048
+
+
 def test_a_fixed_kv_cache_is_what_must_shrink():
     settings = {"max_model_len": 8192, "kv_cache_memory_bytes": 9 * GIB}
     rows = menu(ARCH, L4, settings, "0.19.0")
