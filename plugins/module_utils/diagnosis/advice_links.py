@@ -26,7 +26,7 @@ from .advice_parts import (
     number_of,
 )
 from .commands import in_cluster
-from .nccl_memory import ERROR, estimate, known, saving_changes
+from .nccl_memory import ERROR, WITHOUT_NVLS, estimate, known, saving_changes
 from .nccl_seen import NcclSeen
 
 # -- NCCL -------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,9 @@ def nccl_not_memory(facts, judged):
         NOT_LIMIT,
         k8s_change("volumes.shm.sizeLimit", "increase", "no shared-memory segment failed"),
     ]
-    if signature == "nvls_bind_failed" or facts.mentions(_NVLS):
+    seen = NcclSeen(facts.pod, facts.container, facts.node)
+    # NCCL also says that there is none.
+    if signature == "nvls_bind_failed" or (facts.mentions(_NVLS) and seen.generation != WITHOUT_NVLS):
         return Advice(
             "NVLink SHARP could not bind its multicast memory, for a reason of the fabric's state, not for want of memory.",
             STEP_NCCL,

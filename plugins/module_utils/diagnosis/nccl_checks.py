@@ -19,7 +19,7 @@ from ..sizing.host import EXAMPLE_SHM
 from . import nccl_topology
 from .advice_parts import NOT_LIMIT, NOT_UTILIZATION, STEP_NCCL, action, env_change, flag_change, k8s_change
 from .commands import namespace_option
-from .nccl_memory import ERROR, SIMPLE, connection_bytes, estimate, number, shm_bytes
+from .nccl_memory import ERROR, SIMPLE, WITHOUT_NVLS, connection_bytes, estimate, number, shm_bytes
 from .nccl_seen import NcclSeen
 from .shm_checks import shm_size
 
@@ -139,7 +139,9 @@ def _broken_fabric(seen):
         for item in seen.node.get("gpus") or []
         if (item.get("fabric") or {}).get("state") not in (None, "N/A", "Not Supported", "Completed")
     }
-    if seen.is_set("NCCL_NVLS_ENABLE", "0") or (state not in ("failed", "inactive") and not fabrics):
+    if seen.is_set("NCCL_NVLS_ENABLE", "0") or seen.generation == WITHOUT_NVLS:
+        return None
+    if state not in ("failed", "inactive") and not fabrics:
         return None
     if not fabrics and (seen.nvlink is not True or len(seen.links) < 4):
         # Without NVSwitch no fabric manager is needed.

@@ -25,6 +25,9 @@ STEPS = 8
 # Channels of a ring by what links the GPUs, and of NVLS by the GPU's generation (SM90, SM100 in one node).
 CHANNELS = {"nvlink": 24, "pcie": 2, None: 16}
 NVLS_CHANNELS = {"hopper": 16, "blackwell": 24}
+# The generation of GPUs that no NVSwitch with NVLink SHARP joins: older ones, those of workstations, other makers'.
+WITHOUT_NVLS = "without NVLS"
+_NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 _NVLS_CHUNK = 128 * KIB
 # NCCL 2.17 to 2.20 gave NVLS the ordinary 4 MiB buffer.
 _NVLS_OF_SIMPLE = ("2.17", "2.20")
@@ -36,7 +39,7 @@ _FLOORS = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
 
 # In this order they cost the least bandwidth for what they free.
 SAVINGS = (
-    ("NCCL_NVLS_ENABLE", "0", "the other algorithms do not need NVLS's buffers"),
+    (_NVLS_ENABLE, "0", "the other algorithms do not need NVLS's buffers"),
     ("NCCL_MAX_CTAS", "8", "fewer channels need fewer buffers"),
     ("NCCL_BUFFSIZE", str(2 * MIB), "half the buffer of each channel, for some bandwidth"),
 )
@@ -44,7 +47,7 @@ SAVINGS = (
 
 class Ranks(NamedTuple):
     """Who talks to whom. local: GPUs of one node in the largest collective group; link: nvlink, pcie or None (unknown);
-    generation: hopper, blackwell or None (no NVLS); collectives: communicators with a ring on each GPU; peers: how many
+    generation: hopper, blackwell, WITHOUT_NVLS, or None (unknown); collectives: communicators with a ring on each GPU; peers: how many
     others one GPU sends to and receives from directly (pipeline, experts); nodes: how many nodes the group spans."""
 
     local: int
@@ -78,7 +81,7 @@ def _within(channels, variables):
 
 
 def _nvls_on(variables):
-    return str((variables or {}).get("NCCL_NVLS_ENABLE", "2")).strip() != "0"
+    return str((variables or {}).get(_NVLS_ENABLE, "2")).strip() != "0"
 
 
 def nvls_bytes(ranks, variables=None, version=None, channels=None):
@@ -172,7 +175,8 @@ def saving_changes(ranks, variables=None, version=None, reported=None, wanted=No
     for name, value, what in SAVINGS:
         size = freed(ranks, name, value, variables, version, reported)
         proof = "log" if (reported or {}).get("communicators") else "arithmetic"
-        if not size and name not in (variables or {}) and not known(ranks, reported):
+        has_none = name == _NVLS_ENABLE and ranks.generation == WITHOUT_NVLS
+        if not (size or has_none or name in (variables or {}) or known(ranks, reported)):
             recommended.append(change("env", name, "set", value, what))
         elif not size:
             why = "it has nothing to free here: " + _nothing(name, variables)
@@ -191,7 +195,7 @@ def saving_changes(ranks, variables=None, version=None, reported=None, wanted=No
 def _nothing(name, variables):
     if (variables or {}).get(name) is not None:
         return f"{name} is {variables[name]} already"
-    return "these ranks use no NVLS" if name == "NCCL_NVLS_ENABLE" else "the buffers are no larger"
+    return "these ranks use no NVLS" if name == _NVLS_ENABLE else "the buffers are no larger"
 
 
 def shm_bytes(local, variables=None, channels=None):

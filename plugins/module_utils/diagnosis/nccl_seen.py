@@ -15,18 +15,30 @@ from ..documents import log_lines, proof
 from ..engine.defaults import default_of
 from ..engine.versions import in_range, parse_version
 from ..evidence.nccl_log import nccl_facts
+from ..sizing import gpus
 from .checked import Checked
-from .nccl_memory import Ranks
+from .nccl_memory import WITHOUT_NVLS, Ranks
 
 _PRODUCTS = (
     ("blackwell", re.compile(r"\bG?B[23]00\b")),
     ("hopper", re.compile(r"\bG?H[128]00\b|\bH20\b")),
 )
+# Compute capabilities of the GPUs whose NVSwitches have NVLink SHARP, the number before the dot.
+_SHARP = (9, 10)
 _RACK = re.compile(r"\bGB[23]00\b")
 _NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 _LINKED = re.compile(r"NV\d+$")
 # Everything but a way across CPU sockets.
 NEAR = ("PIX", "PXB", "PHB", "NODE")
+
+
+def _without_nvls(product):
+    """Whether every GPU that the name may mean is known to have no NVLink SHARP (Hopper's and Blackwell's NVSwitches have it)."""
+    named = [gpus.gpu(name) for name in gpus.candidates(product, nearest=False)]
+    return bool(named) and all(
+        item["make"] != "cuda" or (item["compute_capability"] or _SHARP[:1])[0] not in _SHARP
+        for item in named
+    )
 
 
 class NcclSeen(Checked):
@@ -140,8 +152,10 @@ class NcclSeen(Checked):
 
     @property
     def generation(self):
+        """As in ``nccl_memory.Ranks``."""
         name = self.product.replace("-", " ")
-        return next((found for found, pattern in _PRODUCTS if pattern.search(name)), None)
+        found = next((found for found, pattern in _PRODUCTS if pattern.search(name)), None)
+        return found or (WITHOUT_NVLS if _without_nvls(self.product) else None)
 
     @property
     def rack_scale(self):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.nccl_memory import (
     ERROR,
     Ranks,
@@ -18,6 +19,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.nccl_me
     saving_changes,
     shm_bytes,
 )
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.nccl_seen import NcclSeen
 
 MIB = 1 << 20
 HGX = Ranks(8, "nvlink", "hopper", collectives=1)
@@ -116,6 +118,34 @@ def test_what_is_set_already_frees_nothing():
 def test_gpus_without_nvls():
     _recommended, rejected = saving_changes(Ranks(2, "pcie"))
     assert "use no NVLS" in rejected[0]["why"]
+
+
+@pytest.mark.parametrize(
+    ("product", "advised"),
+    [
+        ("Tesla-V100-SXM2-32GB", False),
+        ("8x V100", False),
+        ("NVIDIA-A100-SXM4-80GB", False),
+        ("NVIDIA-L40S", False),
+        ("NVIDIA-GeForce-RTX-5090", False),
+        ("MI300X", False),
+        ("NVIDIA-H100-80GB-HBM3", True),
+        ("NVIDIA-B200", True),
+        ("GPUs of some kind", True),
+        (None, True),
+    ],
+)
+def test_only_gpus_that_may_have_nvls_are_told_to_do_without(product, advised):
+    pod = documents.pod("llm", "vllm-0")
+    container = documents.container(
+        "vllm", settings={"tensor_parallel_size": {"value": 8, "from": "arg", "line": None}}
+    )
+    seen = NcclSeen(pod, container, documents.node(gpu={"product": product, "count": 8}))
+    recommended, rejected = saving_changes(seen.layout)
+    assert ("NCCL_NVLS_ENABLE" in names(recommended)) == advised
+    assert ("NCCL_NVLS_ENABLE" in names(rejected)) != advised
+    # What isn't known of the links is left to the rules.
+    assert "NCCL_MAX_CTAS" in names(recommended)
 
 
 def test_seven_connections_fill_the_usual_shm():
