@@ -15,6 +15,15 @@ from .workload_kinds import layout_of, refused_in
 
 _REVERTING = ("now", "on_sync", "unknown")
 _BY_PERSON = "only a person can do it"
+# Tool -> what overwrites an object of it, and where the change lasts.
+_LATER = {
+    "kubectl apply": "the next kubectl apply of its manifest overwrites it: change the manifest too",
+    "Helm": "the next helm upgrade of its release overwrites it: change the release's values too",
+    "Flux HelmRelease": "the next upgrade of its HelmRelease overwrites it: change the HelmRelease's values too",
+    "Terraform": "the next terraform apply overwrites it: change the Terraform configuration too",
+    "Pulumi": "the next pulumi up overwrites it: change the Pulumi program too",
+}
+_NEXT_RELEASE = "the next release of {tool} overwrites it: change its source too"
 
 
 def delivered(operation, pod, container):
@@ -96,13 +105,20 @@ def _unread(edit, pod):
 
 
 def later_reverts(pod):
-    """Sentences: who overwrites a live edit at its next release."""
-    edit = (pod.get("workload") or {}).get("edit") or {}
+    """Sentences: what overwrites a live edit of the pod's edited object later."""
+    workload = pod.get("workload") or {}
+    edit = workload.get("edit") or {}
     name = f"{edit.get('kind')}/{edit.get('name')}"
+    return overwritten_later(item for item in workload.get("managers") or [] if item.get("object") == name)
+
+
+def overwritten_later(managers):
+    """Sentences: what overwrites a live edit of an object later, and where else it must be made. managers: of that object
+    (``evidence.workloads``)."""
     return [
-        f"the next release of {item['tool']} ({item['object']}) overwrites it: change its source too"
-        for item in (pod.get("workload") or {}).get("managers") or []
-        if item.get("reverts") == "on_upgrade" and item.get("object") == name
+        _LATER.get(item["tool"], _NEXT_RELEASE).format(tool=item["tool"])
+        for item in managers
+        if item.get("reverts") == "on_upgrade"
     ]
 
 

@@ -11,6 +11,7 @@ import json
 
 from ..evidence.client import ApiError
 from ..evidence.workloads import kind_of, managers_of, owner_chain
+from ..remediation.delivery import overwritten_later
 from ..remediation.workload_kinds import layout_of
 from .access import FIELD_MANAGER
 from .places import Place
@@ -67,12 +68,8 @@ def who_reverts(place, raw, found):
 
 
 def later_reverts(place, found):
-    """Sentences: who overwrites a live write at its next release."""
-    return [
-        f"the next release of {item['tool']} overwrites a live edit of {place.shown}: change its source too"
-        for item in found
-        if item["reverts"] == "on_upgrade"
-    ]
+    """Sentences: what overwrites a live write later. found: of ``managers``."""
+    return [f"{place.shown}: {text}" for text in overwritten_later(found)]
 
 
 # --- fields
