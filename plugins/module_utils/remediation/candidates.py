@@ -86,24 +86,25 @@ class Candidates(NamedTuple):
     considered: list
 
 
-def candidates(finding, entry, pod, container):
+def candidates(finding, entry, pod, container, room):
     """The Candidates of one finding.
 
-    entry: of the budget, of the finding's attempt, or None; pod, container: of the evidence.
+    entry: of the budget, of the finding's attempt, or None; pod, container: of the evidence; room: ``host_memory.Room``.
     """
     if finding["confidence"] == "possible":
         settle = "; ".join(finding["would_settle"]) or "nothing proves it yet"
         left = [(item, f"the cause is only possible: {settle}") for item in finding["recommend"]]
         return Candidates([], left)
-    found = _Candidates(finding, entry, pod, container)
+    found = _Candidates(finding, entry, pod, container, room)
     return Candidates(found.steps(), found.considered)
 
 
 class _Candidates:
     """The search for one finding."""
 
-    def __init__(self, finding, entry, pod, container):
+    def __init__(self, finding, entry, pod, container, room):
         self.finding, self.entry, self.pod, self.container = finding, entry, pod, container
+        self.room = room
         self.cause = finding["cause"]
         self.contradicted = _contradicted(finding, entry)
         # What the GPU's part of the budget says, where the attempt doesn't contradict it.
@@ -275,7 +276,7 @@ class _Candidates:
                 found.append(change("k8s", name, "increase", str(count), text, "arithmetic"))
             if row["name"] == _OFFLOAD:
                 ranks = (self.entry.get("ranks") or {}).get("count") or 1
-                found += host_memory.offloaded(self.entry, int(row["value"] * GIB * ranks))
+                found += host_memory.offloaded(self.entry, int(row["value"] * GIB * ranks), self.room)
         return tuple(found)
 
     def _gpus_for(self, row):
@@ -301,7 +302,7 @@ class _Candidates:
                 wanted, "without a limit Ray counts the node's memory: with one it would only kill earlier"
             )
             return []
-        found = host_memory.limit(self.entry, self.pod, self.container, self.finding)
+        found = host_memory.limit(self.entry, self.container, self.finding, self.room)
         if isinstance(found, str):
             self._consider(wanted, found)
             return []
@@ -338,7 +339,7 @@ class _Candidates:
             completed = None if self._spans([item]) else self._complete([item])
             return None if completed is None else Step(completed, "hardware")
         if item["name"] in SHM:
-            rows = (item, *host_memory.for_shm(item, self.entry, self.container))
+            rows = (item, *host_memory.for_shm(item, self.entry, self.container, self.room))
             return Step(rows, costs.taken(item), self._why(item))
         trial = item["name"] in _OBSERVING or (self.cause in _TRIED and item["target"] in ("flag", "env"))
         trial = trial or (self.cause, item["name"]) in _TRIED_FLAGS

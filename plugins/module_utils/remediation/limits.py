@@ -108,8 +108,9 @@ def names_a_limit(sentence):
 def refusals(operation, limits, costs, after=None, gpus=None):
     """Sentences, one for each limit that ``operation`` needs and that isn't given; empty where it is allowed.
 
-    operation: a CHANGE with ``action``, ``before``, ``after``; costs: of ``sizing.fit.COSTS``; after: the budget with it
-    (``max_concurrency``), or None; gpus: those of one pod with it, None where it has them already.
+    operation: a CHANGE with ``action``, ``before``, ``after``, and of memory ``least`` (see ``host_memory``); costs: of
+    ``sizing.fit.COSTS``; after: the budget with it (``max_concurrency``), or None; gpus: those of one pod with it, None
+    where it has them already.
     """
     name, value = operation["name"], operation["after"]
     if name in ("resources.limits.memory", "resources.requests.memory"):
@@ -132,15 +133,18 @@ def _memory(operation, limits):
     new, old = quantity_bytes(operation["after"]), quantity_bytes(operation["before"])
     if new is None or (old is not None and new <= old):
         return []
+    least = operation.get("least")
+    smaller = to_gi(least) if least is not None and to_gi(least) != to_gi(new) else None
     ceiling = quantity_bytes(limits["max_memory"])
     if ceiling is None:
+        enough = f"{to_gi(new)}, or {smaller} at least" if smaller else f"{to_gi(new)} or more"
         return [
-            f"it raises {operation['name']} to {operation['after']}: give max_memory (vllm_oom_max_memory), {to_gi(new)} or more"
+            f"it raises {operation['name']} to {operation['after']}: give max_memory (vllm_oom_max_memory), {enough}"
         ]
     if new > ceiling:
         return [
             f"{operation['name']} of {operation['after']} is above max_memory (vllm_oom_max_memory) of {limits['max_memory']} "
-            f"by {show_bytes(new - ceiling)}"
+            f"by {show_bytes(new - ceiling)}{f': give {smaller} at least' if smaller else ''}"
         ]
     return []
 

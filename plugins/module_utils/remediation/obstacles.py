@@ -7,6 +7,9 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import NamedTuple
+
 from ..quantities import GIB, parse_quantity, quantity_bytes, show_bytes
 from ..times import parse_time
 from .costs import SLICE, is_gpu
@@ -102,16 +105,37 @@ def of_operation(operation, pod, namespace, node, pods):
         return [
             "a GPU that shares its memory with the host is the only one of its node: it takes another machine"
         ]
-    grown = _amount(operation["after"]) - _amount(operation["before"])
-    if grown > 0:
-        found += _over_node(operation, resource, node)
-        found += _over_quota(operation, bound, resource, namespace, grown * pods)
-        found += _over_maximum(operation, bound, resource, namespace)
+    after = _amount(operation["after"])
+    if after > _amount(operation["before"]):
+        found += [item.why for item in ceilings(operation, namespace, node, pods) if after > item.most]
     return found
 
 
+class Ceiling(NamedTuple):
+    """How much of a resource a container may have. most: the number; by: what bounds it, in words; why: the sentence that
+    refuses more."""
+
+    most: Decimal
+    by: str
+    why: str
+
+
+def ceilings(operation, namespace, node, pods):
+    """The Ceilings of a request or limit: of the node, the namespace's quotas and its limit ranges.
+
+    operation: ``{name, before, after}``; namespace, node, pods: as for ``of_operation``. What other pods reserve on the node
+    isn't in the evidence, so it isn't taken off.
+    """
+    _resources, bound, resource = operation["name"].split(".", 2)
+    return [
+        *_of_node(operation, resource, node),
+        *_of_quotas(operation, bound, resource, namespace, pods),
+        *_of_ranges(resource, namespace),
+    ]
+
+
 def _amount(value):
-    return parse_quantity(value) or 0
+    return parse_quantity(value) or Decimal(0)
 
 
 def _autoscaled(operation, pod):
@@ -149,13 +173,13 @@ def _ranges(namespace):
                 yield limit_range["name"], item
 
 
-def _over_node(operation, resource, node):
+def _of_node(operation, resource, node):
     allocatable = (node.get("allocatable") or {}).get(resource)
-    if allocatable is None or _amount(operation["after"]) <= _amount(allocatable):
-        return []
-    return [
-        f"{operation['name']} of {operation['after']} is more than the node's allocatable {_shown(resource, allocatable)}"
-    ]
+    if allocatable is None:
+        return
+    by = f"the node's allocatable {_shown(resource, allocatable)}"
+    why = f"{operation['name']} of {operation['after']} is more than {by}"
+    yield Ceiling(_amount(allocatable), by, why)
 
 
 def _over_host(operation, node):
@@ -168,28 +192,27 @@ def _over_host(operation, node):
     ]
 
 
-def _over_quota(operation, bound, resource, namespace, grown):
-    found = []
+def _of_quotas(operation, bound, resource, namespace, pods):
+    """What a quota has left is shared by the pods that grow."""
     names = (f"{bound}.{resource}", resource) if bound == "requests" else (f"{bound}.{resource}",)
     if is_gpu(resource):
         names = (f"requests.{resource}",)
     for quota in namespace.get("quotas") or []:
         for name in names:
             hard, used = (quota.get("hard") or {}).get(name), (quota.get("used") or {}).get(name)
-            if hard is not None and _amount(used) + grown > _amount(hard):
-                found.append(
-                    f"ResourceQuota {quota['name']} has {name} {hard}, of which {used or 0} are used: raise it first"
-                )
-    return found
+            if hard is None:
+                continue
+            most = _amount(operation["before"]) + (_amount(hard) - _amount(used)) / max(pods, 1)
+            by = f"ResourceQuota {quota['name']}"
+            yield Ceiling(most, by, f"{by} has {name} {hard}, of which {used or 0} are used: raise it first")
 
 
-def _over_maximum(operation, bound, resource, namespace):
-    return [
-        f"LimitRange {name} allows {item['max'][resource]} of {resource} at most"
-        for name, item in _ranges(namespace)
-        if resource in (item.get("max") or {})
-        and _amount(operation["after"]) > _amount(item["max"][resource])
-    ]
+def _of_ranges(resource, namespace):
+    for name, item in _ranges(namespace):
+        most = (item.get("max") or {}).get(resource)
+        if most is not None:
+            by = f"LimitRange {name}"
+            yield Ceiling(_amount(most), by, f"{by} allows {most} of {resource} at most")
 
 
 def _shown(resource, quantity):

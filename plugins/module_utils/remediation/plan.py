@@ -22,7 +22,7 @@ from ..documents import (
     planned_change,
     require,
 )
-from . import costs, wording
+from . import costs, host_memory, wording
 from .candidates import candidates
 from .choice import choose
 from .delivery import delivered, later_reverts, restart_command
@@ -198,7 +198,7 @@ class _Object:
         if self._back(finding, pod, container):
             kept = [item for item in finding["recommend"] if item["name"] != "rollback_revision"]
             finding = dict(finding, recommend=kept)
-        found = candidates(finding, entry, pod, container)
+        found = candidates(finding, entry, pod, container, self._room(pod, container))
         for step in found.steps:
             self._step(step, finding, pod, container)
         for item, why in found.considered:
@@ -311,9 +311,17 @@ class _Object:
 
     # --- what it needs and takes ---
 
+    def _surroundings(self, pod):
+        """``(namespace, node)`` of the evidence's pod, empty where they weren't read."""
+        namespaces, nodes = self.evidence.get("namespaces") or {}, self.evidence.get("nodes") or {}
+        return namespaces.get(pod.get("namespace")) or {}, nodes.get(pod.get("node")) or {}
+
+    def _room(self, pod, container):
+        max_memory, pods = self.limits["max_memory"], self.restarted["pods"]
+        return host_memory.room(pod, container, max_memory, *self._surroundings(pod), pods)
+
     def _refused(self, made, step, finding, pod, container, back):
-        namespace = (self.evidence.get("namespaces") or {}).get(pod.get("namespace")) or {}
-        node = (self.evidence.get("nodes") or {}).get(pod.get("node")) or {}
+        namespace, node = self._surroundings(pod)
         gpus = _more_gpus(step.rows, container)
         names = [item["name"] for item in made]
         found = list(self.plan["blocked"]) if not back else []

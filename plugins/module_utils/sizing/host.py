@@ -76,6 +76,11 @@ def table_bounds(parameters):
     return None
 
 
+def request_for(limit):
+    """Bytes of the request under a limit, in the proportion of the runbook's example and in whole GiB."""
+    return _whole_gib(limit * REQUEST_OF_LIMIT)
+
+
 def usual_ranks(parameters):
     """How many workers a model of that size has on 80 GB cards in bf16; the table counts those in."""
     if parameters is None:
@@ -681,7 +686,7 @@ def _result(segments, limits, shm, assumptions):
         "least_bytes": limits.least,
         "limit_bytes": limit,
         "limit_bounds": list(limits.bounds),
-        "request_bytes": _whole_gib(limit * REQUEST_OF_LIMIT),
+        "request_bytes": request_for(limit),
         "shm_bytes": shm_bytes,
         "shm_fits": None if shm.get("size_bytes") is None else shm_bytes <= shm["size_bytes"],
         "by": limits.by,

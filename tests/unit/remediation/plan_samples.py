@@ -141,6 +141,7 @@ def entry(*menu, pod="vllm-0", attempt=0, host=None, **more):
 
 HOST = {
     "need_bytes": 30 * GIB,
+    "need_error_bytes": 4 * GIB,
     "least_bytes": 28 * GIB,
     "limit_bytes": 64 * GIB,
     "limit_bounds": [48 * GIB, 64 * GIB],

@@ -88,7 +88,7 @@ def test_what_takes_nothing_needs_no_limit():
     assert [item["state"] for item in found["changes"]] == ["planned"]
 
 
-@pytest.mark.parametrize(("ceiling", "state"), [(None, "refused"), ("63Gi", "refused"), ("64Gi", "planned")])
+@pytest.mark.parametrize(("ceiling", "state"), [(None, "refused"), ("47Gi", "refused"), ("64Gi", "planned")])
 def test_more_memory_needs_a_ceiling(ceiling, state):
     recommended = change("k8s", LIMIT, "increase", "52Gi", "the loader", "rule")
     given = {} if ceiling is None else {"max_memory": ceiling}

@@ -616,18 +616,18 @@ def test_a_namespace_that_demands_the_limit_comes_first(namespace, said):
 
 def test_more_memory_than_node_or_quota_have_is_refused():
     recommended = change("k8s", LIMIT, "increase", "52Gi", "the loader", "rule")
-    quota = {"name": "q", "hard": {"limits.memory": "50Gi"}, "used": {"limits.memory": "40Gi"}, "scopes": []}
+    quota = {"name": "q", "hard": {"limits.memory": "46Gi"}, "used": {"limits.memory": "40Gi"}, "scopes": []}
     seen = evidence(
         pod(limits={"memory": "40Gi"}, requests={"memory": "32Gi"}),
         namespace={"quotas": [quota]},
-        node={"allocatable": {"memory": "60Gi"}},
+        node={"allocatable": {"memory": "47Gi"}},
     )
     found = planned(
         diagnosis(finding("host_oom_load", recommended)), seen, budget(entry()), max_memory="64Gi"
     )
     refused = " ".join(found["changes"][0]["refused"])
-    assert "more than the node's allocatable 60.00 GiB" in refused
-    assert "ResourceQuota q has limits.memory 50Gi" in refused
+    assert "more than the node's allocatable 47.00 GiB" in refused
+    assert "ResourceQuota q has limits.memory 46Gi" in refused
 
 
 def test_a_paused_object_is_not_changed():
@@ -719,9 +719,9 @@ def test_slices_do_not_work_together():
 # How it is delivered.
 
 
-def managed(reverts, proof="proof"):
-    tool = {"tool": "Argo CD", "object": "Deployment/vllm", "proof": proof, "reverts": reverts}
-    return pod(limits={"cpu": "4"}, workload=workload("Deployment", managers=[tool]))
+def managed(reverts, proof="proof", tool="Argo CD"):
+    manager = {"tool": tool, "object": "Deployment/vllm", "proof": proof, "reverts": reverts}
+    return pod(limits={"cpu": "4"}, workload=workload("Deployment", managers=[manager]))
 
 
 @pytest.mark.parametrize(
@@ -863,10 +863,17 @@ def test_a_sidecar_of_a_kind_with_fields_of_its_own_is_left_to_a_person():
         assert item["delivery"]["how"] == how
 
 
-def test_what_the_next_release_overwrites_is_a_risk():
-    assert throttled(managed("on_upgrade"))["risks"] == [
-        "the next release of Argo CD (Deployment/vllm) overwrites it: change its source too"
-    ]
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("Some operator", "the next release of Some operator overwrites it: change its source too"),
+        ("kubectl apply", "the next kubectl apply of its manifest overwrites it: change the manifest too"),
+        ("Helm", "the next helm upgrade of its release overwrites it: change the release's values too"),
+        ("Terraform", "the next terraform apply overwrites it: change the Terraform configuration too"),
+    ],
+)
+def test_what_overwrites_it_later_is_a_risk(tool, said):
+    assert throttled(managed("on_upgrade", tool=tool))["risks"] == [said]
 
 
 # Bad input.
