@@ -11,6 +11,7 @@ from ..diagnosis.commands import command_for, edited_object, in_cluster, namespa
 from ..documents import delivery
 from ..evidence.workloads import api_group
 from .as_written import is_list_of_containers
+from .edited import edit_of, object_name
 from .workload_kinds import layout_of, refused_in
 
 _REVERTING = ("now", "on_sync", "unknown")
@@ -35,8 +36,8 @@ def delivered(operation, pod, container):
         return delivery("by_hand", _BY_PERSON, command)
     if not in_cluster(pod):
         return delivery("by_hand", "no object of a cluster is known", command)
-    edit = (pod.get("workload") or {}).get("edit")
-    if not edit or not edit.get("name"):
+    edit = edit_of(pod)
+    if not edit.get("name"):
         return delivery("by_hand", "no object of the cluster holds it", command)
     where = edited_object(pod)
     layout = layout_of(api_group(edit.get("api_version")), edit.get("kind"), edit.get("path") or "")
@@ -73,9 +74,8 @@ def _patch_reason(edit, where, pod):
         return f"{manager['tool']} ({manager['object']}) reverts a live edit: change it in its source"
     if edit.get("inferred") or _unread(edit, pod):
         return f"{where} itself wasn't in the evidence, so nobody knows who manages it"
-    name = f"{edit['kind']}/{edit['name']}"
-    for other in (pod.get("workload") or {}).get("managers") or []:
-        if other.get("reverts") in _REVERTING and other.get("object") == name:
+    for other in _managers(pod):
+        if other.get("reverts") in _REVERTING:
             return f"{other['tool']} ({other['object']}) may revert a live edit: change it in its source"
     return None
 
@@ -106,10 +106,13 @@ def _unread(edit, pod):
 
 def later_reverts(pod):
     """Sentences: what overwrites a live edit of the pod's edited object later."""
-    workload = pod.get("workload") or {}
-    edit = workload.get("edit") or {}
-    name = f"{edit.get('kind')}/{edit.get('name')}"
-    return overwritten_later(item for item in workload.get("managers") or [] if item.get("object") == name)
+    return overwritten_later(_managers(pod))
+
+
+def _managers(pod):
+    """Those of the edited object itself, of the evidence."""
+    name = object_name(edit_of(pod))
+    return [item for item in (pod.get("workload") or {}).get("managers") or [] if item.get("object") == name]
 
 
 def overwritten_later(managers):

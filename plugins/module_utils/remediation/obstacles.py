@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..quantities import GIB, parse_quantity, quantity_bytes, show_bytes
 from ..times import parse_time
 from .costs import SLICE, is_gpu
+from .edited import object_name
 
 
 def of_object(pods, collected_at=None, run=None):
@@ -43,8 +44,7 @@ def of_object(pods, collected_at=None, run=None):
 
 
 def _name(workload):
-    edit = workload.get("edit") or workload
-    return f"{edit.get('kind')}/{edit.get('name')}"
+    return object_name(workload.get("edit") or workload)
 
 
 def _held(workload, collected_at, run):

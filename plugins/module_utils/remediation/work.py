@@ -8,6 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..documents import PLAN_SCHEMA, DocumentError, require
+from .edited import edit_of
 
 _CONSUMER = "the work on a plan"
 _OBJECT = ("namespace", "kind", "name", "api_version", "path")
@@ -30,7 +31,7 @@ def work(plan, found=(), evidence=None):
     try:
         left = [_left(item) for item in found or () if item["unfinished"]]
         if evidence is not None:
-            known = {_key(dict(_edit(pod), namespace=pod.get("namespace"))) for pod in evidence["pods"]}
+            known = {_key(dict(edit_of(pod), namespace=pod.get("namespace"))) for pod in evidence["pods"]}
             left = [item for item in left if _key(item["object"]) in known]
         taken = {_key(item["object"]) for item in left}
         # An object that another run is at work on now is refused when it is written.
@@ -48,10 +49,6 @@ def work(plan, found=(), evidence=None):
 
 def _key(edited):
     return tuple(edited.get(name) for name in ("namespace", "kind", "name"))
-
-
-def _edit(pod):
-    return (pod.get("workload") or {}).get("edit") or {}
 
 
 def _item(edited, **more):
