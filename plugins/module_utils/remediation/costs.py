@@ -37,6 +37,11 @@ _TAKEN = {
     "--tensor-parallel-size": "hardware",
     "--pipeline-parallel-size": "hardware",
 }
+# Flags that give the engine more ranks, each of which needs a GPU -> the setting.
+RANKS = {
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "--pipeline-parallel-size": "pipeline_parallel_size",
+}
 # The other way round they give: more of these, less or none of those.
 _GIVE_MORE = frozenset(
     (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..documents import DocumentError
 from ..quantities import quantity_bytes, show_bytes, to_gi
-from .costs import gives
+from .costs import RANKS, gives
 
 # Permission -> what it lets a change take.
 PERMISSIONS = {
@@ -44,7 +44,6 @@ _NEEDED = {
     "--max-loras": "lora",
     "--enable-sleep-mode": "sleep_mode",
 }
-_RANKS = ("--tensor-parallel-size", "--pipeline-parallel-size")
 # What a sentence that a limit would answer holds.
 _VARIABLE = "(vllm_oom_"
 _NAMES = ("max_memory", "max_gpus", "min_model_len", "min_concurrency", "allow", "apply")
@@ -115,7 +114,7 @@ def refusals(operation, limits, costs, after=None, gpus=None):
     name, value = operation["name"], operation["after"]
     if name in ("resources.limits.memory", "resources.requests.memory"):
         return _memory(operation, limits)
-    if name in _RANKS:
+    if name in RANKS:
         return [] if gpus is None else _gpus(gpus, limits)
     if name == "--max-model-len" and operation["direction"] == "decrease":
         return _length(value, limits)
