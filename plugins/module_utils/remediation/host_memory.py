@@ -48,16 +48,17 @@ def room(pod, container, max_memory, namespace, node, pods):
 
     max_memory: a quantity or None; namespace, node: of the evidence, empty where not read; pods: how many run with the template.
     """
-    given = quantity_bytes(max_memory)
-    asked = [] if given is None else [(given, f"max_memory of {max_memory}")]
-    most = []
-    for name, bound in ((LIMIT, "limits"), (REQUEST, "requests")):
+
+    def most(name, bound):
         operation = {"name": name, "before": _quantity(container, bound), "after": None}
         found = [(int(item.most), item.by) for item in ceilings(operation, namespace, node, pods)]
-        size, by = min(asked + found, default=(None, None))
-        most.append(None if size is None else Most(size // GIB * GIB, by))
+        if max_memory is not None:
+            found.append((quantity_bytes(max_memory), f"max_memory of {max_memory}"))
+        return min((Most(size // GIB * GIB, by) for size, by in found), default=None)
+
     # Equal request and limit make a pod Guaranteed, which it must stay.
-    return Room(*most, share=1.0 if pod.get("qos") == "Guaranteed" else REQUEST_OF_LIMIT)
+    share = 1.0 if pod.get("qos") == "Guaranteed" else REQUEST_OF_LIMIT
+    return Room(most(LIMIT, "limits"), most(REQUEST, "requests"), share)
 
 
 def limit(entry, container, finding, room):

@@ -226,8 +226,9 @@ class ObjectPlan:
         return namespaces.get(pod.get("namespace")) or {}, nodes.get(pod.get("node")) or {}
 
     def _room(self, pod, container):
-        max_memory, pods = self.limits["max_memory"], self.restarted["pods"]
-        return host_memory.room(pod, container, max_memory, *self._surroundings(pod), pods)
+        namespace, node = self._surroundings(pod)
+        most, pods = self.limits["max_memory"], self.restarted["pods"]
+        return host_memory.room(pod, container, most, namespace, node, pods)
 
     def _refused(self, made, step, finding, pod, container, back):
         namespace, node = self._surroundings(pod)
