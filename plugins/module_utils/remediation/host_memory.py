@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..documents import change
 from ..quantities import GIB, quantity_bytes, show_bytes, to_gi
-from ..sizing.host import REQUEST_OF_LIMIT, request_for
+from ..sizing.host import REQUEST_OF_LIMIT, least_beyond_the_table, request_for
 from .counterfactual import of_host, of_node
 from .obstacles import ceilings
 from .steps import Step
@@ -79,7 +79,7 @@ def limit(entry, container, finding, room):
         return (
             f"by the budget {show_bytes(host['limit_bytes'])} are enough, and the limit is {show_bytes(now)}"
         )
-    least = _least(host, now)
+    least = _least(entry, now)
     most = _most_of_limit(room, requested)
     size, bounded = _allowed(host["limit_bytes"], least, most)
     asked = size if room.share == 1.0 else max(request_for(size), requested or 0)
@@ -160,9 +160,13 @@ def _certain(host):
     return host["need_bytes"] + host["need_error_bytes"]
 
 
-def _least(host, now):
+def _least(entry, now):
     """The least limit that would do: from where on it is no risk, enough for what is needed, and more than there is."""
-    return min(host["limit_bytes"], max(host["limit_bounds"][0], _certain(host), (now or 0) + 1))
+    host = entry["host"]
+    found = [host["limit_bounds"][0], _certain(host), (now or 0) + 1]
+    if host["by"] == "mechanism":
+        found.append(least_beyond_the_table((entry.get("model") or {}).get("parameters")))
+    return min(host["limit_bytes"], max(found))
 
 
 def _most_of_limit(room, requested):

@@ -76,6 +76,12 @@ def table_bounds(parameters):
     return None
 
 
+def least_beyond_the_table(parameters):
+    """Bytes of the lower end of the table's last row for a model larger than those in it, else 0."""
+    _billions, lower, _upper = MEMORY_LIMITS[-1]
+    return int(lower * GIB) if parameters and parameters > MEMORY_LIMITS[-1][0] else 0
+
+
 def request_for(limit):
     """Bytes of the request under a limit, in the proportion of the runbook's example and in whole GiB."""
     return _whole_gib(limit * REQUEST_OF_LIMIT)

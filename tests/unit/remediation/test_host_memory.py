@@ -143,6 +143,16 @@ def test_more_than_there_was():
     assert not steps(found(limit="16Gi", sized=killed, max_memory="16Gi"), "planned")
 
 
+@pytest.mark.parametrize(("parameters", "least"), [(0.6, "9Gi"), (120, "48Gi")])
+def test_outside_of_the_table(parameters, least):
+    sized = host_memory({}, "0.19.1", parameters=parameters, ranks=1)
+    sized = dict(sized, limit=None, request=None, fits=False)
+    seen = evidence(pod(limits={"memory": "4Gi"}))
+    model = {"name": "org/model", "parameters": parameters}
+    plan = planned(diagnosis(finding("host_oom_load", RAISE)), seen, budget(entry(host=sized, model=model)))
+    assert f", or {least} at least" in plan["changes"][0]["refused"][0]
+
+
 def test_what_was_measured_counts_beyond_the_table():
     measured = host(measured={"held": 30 * GIB})
     for ceiling, limit, request in (("64Gi", "40Gi", "30Gi"), ("36Gi", "36Gi", "27Gi")):
