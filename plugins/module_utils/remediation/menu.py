@@ -160,10 +160,8 @@ def _gained(case, row):
 def _too_little(case, row):
     """The sentence on a row that makes less room beside the budget than this attempt lacked, or None."""
     tried, free = case.numbers.get("tried"), case.numbers.get("free")
-    gained = _gained(case, row)
-    if case.cause not in BESIDE or not row["helps"] or tried is None or free is None or gained is None:
-        return None
-    if gained <= 0 or gained >= tried - free:
+    gained = _gained(case, row) if case.cause in BESIDE and row["helps"] else None
+    if tried is None or free is None or gained is None or not 0 < gained < tried - free:
         return None
     return (
         f"it leaves {show_bytes(gained)} more beside the budget, and {show_bytes(tried - free)} were missing"

@@ -177,9 +177,9 @@ def _of_node(operation, resource, node):
     allocatable = (node.get("allocatable") or {}).get(resource)
     if allocatable is None:
         return
-    by = f"the node's allocatable {_shown(resource, allocatable)}"
-    why = f"{operation['name']} of {operation['after']} is more than {by}"
-    yield Ceiling(_amount(allocatable), by, why)
+    size = _shown(resource, allocatable)
+    why = f"{operation['name']} of {operation['after']} is more than the node's allocatable {size}"
+    yield Ceiling(_amount(allocatable), f"the node's allocatable {size}", why)
 
 
 def _over_host(operation, node):
