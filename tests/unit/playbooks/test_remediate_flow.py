@@ -125,7 +125,8 @@ def collections(tmp_path_factory):
         if path.name in ("galaxy.yml", "meta", "playbooks", "remediate-oom.yml", "LICENSE"):
             _link(ours / path.name, path)
     for path in (ROOT / "plugins").iterdir():
-        if path.name != "modules":
+        # Without the actions: they read in place of the module.
+        if path.name not in ("modules", "action"):
             _link(ours / "plugins" / path.name, path)
     for path in (ROOT / "roles").iterdir():
         if path.name != "verify":
