@@ -54,7 +54,7 @@ cluster-down:  ## take it down
 	$(testcluster) down
 
 cluster-test:  ## the runbook against a real cluster, whose pods really die
-	$(gates) cluster
+	$(gates) cluster changes
 
 coverage:  ## the unit tests, with the lines they don't reach
 	@tests/tools/bootstrap dev

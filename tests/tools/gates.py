@@ -4,7 +4,8 @@
 
     .venv/bin/python tests/tools/gates.py [NAME ...]
 
-Without names all gates run. GATES_JOBS sets how many at a time (default: the number of cores). Outputs are
+Without names all gates run. GATES_JOBS sets how many at a time (default: the number of cores and one, since those with a
+cluster mostly wait). Outputs are
 kept in build/gates/NAME.log. A gate that lacks something of the checkout or of the machine is skipped, except
 under CI=true where that is a failure. Standard library only.
 """
@@ -194,13 +195,19 @@ def molecule() -> Iterator[Step]:
 
 def cluster() -> Iterator[Step]:
     """The runbook against real API servers, kubelets and OOM kills; the programs are built first, once."""
-    paths = {"PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / name) for name in ("cluster", "tools"))}
-    yield Step(("python", "-m", "testcluster", "build"), env=paths)
-    yield Step(("pytest", "-q", "--durations=15", "tests/cluster"))
+    yield from on_cluster(
+        "tests/cluster", *(f"--ignore={path.relative_to(ROOT)}" for path in tests_of_changes())
+    )
+
+
+def changes() -> Iterator[Step]:
+    """The same of what is written to a cluster and taken back, on one of its own: it takes as long as all the rest."""
+    yield from on_cluster(*(path.relative_to(ROOT) for path in tests_of_changes()))
 
 
 GATES = (
-    Gate("cluster", 200, cluster),
+    Gate("changes", 400, changes),
+    Gate("cluster", 330, cluster),
     Gate("unit", 60, unit),
     Gate("molecule", 30, molecule),
     Gate("sanity", 20, sanity),
@@ -223,6 +230,18 @@ def existing(name: str) -> Path:
     if not path.exists():
         raise Unready(f"{name} isn't there.")
     return path
+
+
+def tests_of_changes() -> list[Path]:
+    """The test files of what writes to a cluster, or watches what was written."""
+    names = ("remediation", "remediation_meanwhile", "serving", "workload", "writer_rights")
+    return [existing(f"tests/cluster/test_{name}.py") for name in names]
+
+
+def on_cluster(*arguments: str | Path) -> Iterator[Step]:
+    paths = {"PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / name) for name in ("cluster", "tools"))}
+    yield Step(("python", "-m", "testcluster", "build"), env=paths)
+    yield Step(("pytest", "-q", "--durations=15", *arguments))
 
 
 def dotted(version: tuple[int, ...]) -> str:
@@ -353,7 +372,7 @@ def main() -> int:
         parser.error(f"unknown gate {', '.join(unknown)}; there are {', '.join(names)}")
     LOGS.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    jobs = int(os.environ.get("GATES_JOBS") or os.cpu_count() or 1)
+    jobs = int(os.environ.get("GATES_JOBS") or (os.cpu_count() or 1) + 1)
     # The longest first, so that no long one is left alone at the end.
     gates = sorted((gate for gate in GATES if gate.name in chosen), key=lambda gate: -gate.seconds)
     by_name: dict[str, Outcome] = {}
