@@ -21,9 +21,11 @@ def start_time(pid: int) -> str | None:
     """The kernel's start time of a process, in clock ticks; None when it has ended (also as a zombie)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        # Its first thread may be a zombie while others still hold its ports.
+        ended = fields[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (OSError, IndexError):
         return None
-    return None if fields[0] in "ZX" else fields[19]
+    return None if ended else fields[19]
 
 
 class Processes:
