@@ -43,12 +43,12 @@ def plan(*objects, why="it takes a limit that isn't given"):
     return document
 
 
-def one_round(verdict, written=WRITTEN, failure=None):
+def one_round(verdict, written=None, failure=None):
     verification = {"verdict": verdict, "verifiable": True, "seconds": 3.0, "sentence": "It was looked at."}
     return {
         "step": 1,
         "changes": [LONGER],
-        "written": written,
+        "written": written or WRITTEN,
         "verification": verification,
         "failure": failure,
     }

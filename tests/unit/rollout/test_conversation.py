@@ -150,7 +150,7 @@ def test_the_next_kind_is_tried(talk):
     embedding = {"data": [{"embedding": [0.1]}]}
     told, there = talk({"/v1/completions": (200, cant), "/v1/embeddings": (200, embedding)})
     assert (told["outcome"], told["task"]) == ("answered", "embed")
-    assert [path for path, _ in there.asked[3:]] == [
+    assert [path for path, _body in there.asked[3:]] == [
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/embeddings",
@@ -216,4 +216,4 @@ def test_what_the_api_server_says_in_the_pods_place(talk, status, message, outco
 def test_more_requests(talk):
     told, there = talk(count=20)
     assert (told["requests"], told["tokens"]) == (20, 20)
-    assert sum(path == "/v1/completions" for path, _ in there.asked) == 20
+    assert sum(path == "/v1/completions" for path, _body in there.asked) == 20
