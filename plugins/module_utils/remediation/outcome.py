@@ -138,7 +138,7 @@ def _written(result):
     found = {name: result.get(name) for name in _WRITTEN}
     return dict(
         found,
-        changed=_is_written({"written": result}),
+        changed=_is_written({"written": result}) and not _is_asked({"written": result}),
         missing=list((result.get("rights") or {}).get("missing") or []),
         record=record.get("id") if isinstance(record, dict) else record,
     )
@@ -148,6 +148,11 @@ def _is_written(one):
     """Whether something is in the cluster by this round: written by it, or found there from a run that was killed."""
     written = one.get("written") or {}
     return bool(written.get("found")) or (written.get("mode") == "written" and bool(written.get("changed")))
+
+
+def _is_asked(one):
+    """Whether the cluster was only asked what the change would do."""
+    return (one.get("written") or {}).get("mode") in ("dry_run", "client_side")
 
 
 def _verdict(item, rounds):
@@ -206,7 +211,7 @@ def _sentence(made, planned, item, rounds):
     if last is None or item.get("live") is False:
         why = made["problem"] or (planned.get("apply") or {}).get("why") or "nothing is planned"
         return f"{name}: nothing was written: {_stop(why)}"
-    if not any(_is_written(one) for one in rounds) and last.get("verification") is None:
+    if last.get("verification") is None and (_is_asked(last) or not any(map(_is_written, rounds))):
         written = last.get("written") or {}
         if made["problem"]:
             return f"{name}: {what} would be refused: {_stop(made['problem'])}"

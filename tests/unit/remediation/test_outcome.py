@@ -144,6 +144,17 @@ def test_what_a_killed_run_changed_is_named_and_can_be_taken_back():
     assert "go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192)" in made["sentence"]
 
 
+@pytest.mark.parametrize("mode", ["dry_run", "client_side"])
+def test_what_a_killed_run_changed_is_not_gone_on_with_where_that_was_only_asked(mode):
+    found = {"run": "run-0", "at": "then", "changes": ["--max-model-len: 16384 -> 8192"]}
+    made = became(dict(one_round(None, dict(WRITTEN, mode=mode, found=found)), verification=None))
+    assert (made["verdict"], made["undo"]) == (None, UNDO)
+    assert made["attempts"][0]["written"]["changed"] is False
+    assert made["sentence"].startswith(
+        "Deployment llm/llama: would go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192), set"
+    )
+
+
 def test_all_objects_of_the_plan_come_in_its_order_then_the_others():
     other = dict(OBJECT, name="other")
     beside = dict(OBJECT, name="beside")
