@@ -467,11 +467,23 @@ def test_nothing_is_written_without_apply(stage):
 def test_check_mode_with_apply_only_asks(stage):
     stage.fleet("asked")
     stage.say(workload=[TRIED])
-    done = stage.apply("--check")
+    done = stage.apply("--check", "--diff")
     assert done.returncode == 0, done.stdout
+    # The difference is that of the cluster, not of the reports.
+    assert "evidence.json" in done.stdout
+    assert '"schema"' not in done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True]
     assert not stage.called("verification")
     assert not stage.output.exists()
+
+
+def test_check_mode_only_says_what_a_killed_run_left(stage):
+    stage.fleet("killed")
+    stage.say(workload=[dict(TAKEN_OVER, mode="dry_run")])
+    done = stage.apply("--check")
+    assert done.returncode == 0, done.stdout
+    assert "  Would  1. --max-model-len: 40960 -> 18224" in done.stdout
+    assert "rollback_oom" in done.stdout
 
 
 def test_what_something_else_manages_gets_a_patch(stage):
