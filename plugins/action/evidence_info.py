@@ -1,53 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of ``evidence_info``: reads in Ansible's own process where the module would run beside it anyway.
-
-To run a module, Ansible parses and packs all that it imports, starts a Python and compiles everything there once more.
-For the evidence of one pod that takes several times as long as reading it.
-"""
+"""Action of ``evidence_info``: see ``plugin_utils/read_here.py``."""
 
 from __future__ import annotations
 
-import os
-import sys
-
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.plugins.action.normal import ActionModule as RunModule
-from ansible.utils.unsafe_proxy import wrap_var
-
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import plain
+from ansible_collections.vllm_runbook.oom.plugins.plugin_utils.read_here import ReadHere
 
 
-class ActionModule(RunModule):
-    """Whatever isn't on this machine, with this user, Python and environment, is the module's, as without this plugin."""
+class ActionModule(ReadHere):
+    """Reads here where it can."""
 
-    def run(self, tmp=None, task_vars=None):
-        if self._would_run_here(task_vars or {}):
-            # Imported here: when the module runs, it compiles these in its own process.
-            from ansible_collections.vllm_runbook.oom.plugins.modules import evidence_info
+    def module(self):
+        from ansible_collections.vllm_runbook.oom.plugins.modules import evidence_info
 
-            rules = ArgumentSpecValidator(evidence_info.argument_spec(), **evidence_info.RULES)
-            checked = rules.validate(plain(self._task.args))
-            if not checked.error_messages:
-                return self._read(evidence_info.answer, checked.validated_parameters)
-        # Also for options that don't fit: the module says so in Ansible's usual words.
-        return super().run(tmp, task_vars)
-
-    def _would_run_here(self, task_vars):
-        task = self._task
-        return (
-            self._connection.transport == "local"
-            and not self._connection.become
-            and not (task.delegate_to or task.async_val or any(task.environment or []))
-            and self._templar.template(task_vars.get("ansible_python_interpreter")) == sys.executable
-        )
-
-    def _read(self, answer, options):
-        called_in = os.getcwd()
-        # Where a module on this machine runs, so that a relative path means the same.
-        os.chdir(self._loader.get_basedir())
-        try:
-            # Log text comes from outside: it must never be taken for a template.
-            return dict(wrap_var(answer(options)), changed=False)
-        finally:
-            os.chdir(called_in)
+        return evidence_info

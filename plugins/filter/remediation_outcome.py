@@ -22,8 +22,8 @@ options:
     required: true
   done:
     description:
-      - What was done, an entry for each object, with C(object) and as far as it happened C(rounds), C(problem), C(restored),
-        C(released), C(kept) and C(withdrawn).
+      - What was done, an entry for each object, with C(object) and as far as it happened C(live), C(rounds), C(problem), C(ended),
+        C(kept), C(withdrawn) and C(waited).
       - Each of C(rounds) has C(step), C(changes), C(written) (what M(vllm_runbook.oom.workload) returned), C(verification) (what the
         role P(vllm_runbook.oom.verify#role) found) and C(failure) (C(pod), C(cause) and C(sentence) of the diagnosis after it).
     type: list
@@ -36,6 +36,9 @@ options:
     description:
       - What M(vllm_runbook.oom.changes_info) returned before anything was done, for notes on what other runs are at work on and on what
         couldn't be read.
+    type: dict
+  access:
+    description: C(kubeconfig) and C(context) as they were given, for the command that takes everything back.
     type: dict
 seealso:
   - plugin: vllm_runbook.oom.remediation_plan
@@ -106,14 +109,14 @@ from ansible.utils.unsafe_proxy import wrap_var
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, plain
 
 
-def remediation_outcome(plan, done=(), diagnosis=None, found=None):
+def remediation_outcome(plan, done=(), diagnosis=None, found=None, access=None):
     """See DOCUMENTATION."""
     # For one filter Ansible loads all of a collection, in each task anew: what each needs is imported when it is called.
     from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.outcome import outcome
 
     try:
         # It quotes what a cluster said: that must never be taken for a template.
-        return wrap_var(outcome(plain(plan), plain(done), plain(diagnosis), plain(found)))
+        return wrap_var(outcome(plain(plan), plain(done), plain(diagnosis), plain(found), plain(access)))
     except DocumentError as exc:
         raise AnsibleFilterError(f"vllm_runbook.oom.remediation_outcome: {exc}") from None
 

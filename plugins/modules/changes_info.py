@@ -160,6 +160,7 @@ unreadable:
 """
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
@@ -168,6 +169,9 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout.own_chang
     MetadataClient,
     own_changes,
 )
+
+# Which options exclude or need each other, as AnsibleModule takes it.
+RULES = {"mutually_exclusive": [("workload", "all_namespaces")]}
 
 
 def argument_spec():
@@ -179,23 +183,25 @@ def argument_spec():
     }
 
 
-def main():
-    module = AnsibleModule(
-        argument_spec=argument_spec(),
-        supports_check_mode=True,
-        mutually_exclusive=[("workload", "all_namespaces")],
-    )
-    given = module.params
-    module.no_log_values.update(kubeconfig.secrets_of(given["kubeconfig"]))
+def answer(params):
+    """What is returned for these options: what ``own_changes`` found, or why there is nothing, with ``failed`` and ``msg``."""
     try:
-        access = client.connect(given, make=MetadataClient)
-        namespace = None if given["all_namespaces"] else given["namespace"] or access.namespace
-        found = own_changes(access, namespace, given["workload"])
+        access = client.connect(params, make=MetadataClient)
+        namespace = None if params["all_namespaces"] else params["namespace"] or access.namespace
+        result = own_changes(access, namespace, params["workload"])
     except client.LibraryMissing as missing:
-        module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
+        result = {"failed": True, "msg": missing_required_lib(missing.library), "exception": missing.details}
     except (DocumentError, client.ApiError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, **found)
+        result = {"failed": True, "msg": str(error)}
+    return remove_values(result, kubeconfig.secrets_of(params))
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True, **RULES)
+    result = answer(module.params)
+    if "failed" in result:
+        module.fail_json(**result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

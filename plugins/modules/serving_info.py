@@ -432,8 +432,10 @@ serving:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError
@@ -442,6 +444,8 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import ac
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.times import parse_duration, parse_time
 
 KEY_VARIABLE = "VLLM_OOM_API_KEY"
+# Which options exclude or need each other, as AnsibleModule takes it.
+RULES: dict[str, Any] = {}
 
 
 def argument_spec():
@@ -511,23 +515,28 @@ def query_of(params):
     return dict(params, since=since, baseline=baseline, **durations)
 
 
-def main():
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    module.no_log_values.update(kubeconfig.secrets_of(module.params["kubeconfig"]))
+def answer(params):
+    """What is returned for these options: ``serving``, or why there is none, with ``failed`` and ``msg``."""
     key = os.environ.get(KEY_VARIABLE) or None
-    if key:
-        module.no_log_values.add(key)
     try:
-        query = query_of(module.params)
-        writer = access.connect(module.params)
+        query = query_of(params)
+        writer = access.connect(params)
         namespace = query["namespace"] or writer.namespace
         place = places.place_of(query["api_version"], query["kind"], namespace, query["name"])
-        serving = watch.watch(writer, place, query, key)
+        result = {"serving": watch.watch(writer, place, query, key)}
     except client.LibraryMissing as missing:
-        module.fail_json(msg=missing_required_lib(missing.library), exception=missing.details)
+        result = {"failed": True, "msg": missing_required_lib(missing.library), "exception": missing.details}
     except DocumentError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, serving=serving)
+        result = {"failed": True, "msg": str(error)}
+    return remove_values(result, kubeconfig.secrets_of(params) | ({key} if key else set()))
+
+
+def main():
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True, **RULES)
+    result = answer(module.params)
+    if "failed" in result:
+        module.fail_json(**result)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+
 from ..documents import (
     DIAGNOSIS_SCHEMA,
     PLAN_SCHEMA,
@@ -25,6 +29,8 @@ _WRITTEN = ("mode", "sentence", "at", "run", "warnings")
 _VERIFIED = ("verdict", "verifiable", "seconds", "sentence")
 _OBJECT = ("namespace", "kind", "name", "api_version", "path")
 _MOST_SHOWN = 4
+# Values that mean themselves as ``-e name=value``, to the shell and to Ansible.
+_PLAIN_VALUE = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 # What is said of a change that was only asked for.
 _MODES = {
     "dry_run": "the API server would take it",
@@ -33,7 +39,7 @@ _MODES = {
 }
 
 
-def outcome(plan, done=(), diagnosis=None, found=None):
+def outcome(plan, done=(), diagnosis=None, found=None, access=None):
     """The outcome document (``documents.outcome_document``): an entry for each object of the plan, then those of ``done`` beside it.
 
     plan: a plan document, None where there was none (a rollback); diagnosis: the one that it was made from, for the first failure.
@@ -47,7 +53,8 @@ def outcome(plan, done=(), diagnosis=None, found=None):
     and the rollout's sentence after it ``waited``.
 
     found: what module ``changes_info`` returned before anything was done, for notes on what other runs are at work on and on what
-    couldn't be read; None where it wasn't asked.
+    couldn't be read; None where it wasn't asked. access: ``{kubeconfig, context}`` as they were given, for the command that takes
+    everything back.
 
     Raises DocumentError where a document isn't one.
     """
@@ -59,10 +66,12 @@ def outcome(plan, done=(), diagnosis=None, found=None):
     try:
         known = {_key(item["object"]): item for item in done or ()}
         for planned in (plan or {}).get("plans") or ():
-            document["objects"].append(_of_object(planned, known.pop(_key(planned["object"]), {}), diagnosis))
+            document["objects"].append(
+                _of_object(planned, known.pop(_key(planned["object"]), {}), diagnosis, access)
+            )
         for item in done or ():
             if _key(item["object"]) in known:
-                document["objects"].append(_of_object({"object": item["object"]}, item, diagnosis))
+                document["objects"].append(_of_object({"object": item["object"]}, item, diagnosis, access))
         document["notes"] = _notes(found or {})
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise DocumentError(
@@ -89,7 +98,7 @@ def _key(edited):
     return tuple(edited.get(name) for name in ("namespace", "kind", "name"))
 
 
-def _of_object(planned, item, diagnosis):
+def _of_object(planned, item, diagnosis, access):
     edited = {name: planned["object"].get(name) for name in _OBJECT}
     rounds = item.get("rounds") or []
     verdict = _verdict(item, rounds)
@@ -107,19 +116,27 @@ def _of_object(planned, item, diagnosis):
         problem=problem,
     )
     if _remains(item, rounds, verdict):
-        made["undo"] = undo_command(edited)
+        made["undo"] = undo_command(edited, access or {})
     made["sentence"] = _sentence(made, planned, item, rounds)
     return made
 
 
-def undo_command(edited):
-    """The command that takes back everything that the collection has changed at an object."""
-    options = [
-        ("namespace", edited.get("namespace")),
-        ("workload", f"{edited['kind'].lower()}/{edited['name']}"),
-    ]
-    given = " ".join(f"-e vllm_oom_{name}={value}" for name, value in options if value)
+def undo_command(edited, access):
+    """The command that takes back everything that the collection has changed at an object, in the same cluster."""
+    options = {
+        "namespace": edited.get("namespace"),
+        "workload": f"{edited['kind'].lower()}/{edited['name']}",
+        **{name: access.get(name) for name in ("kubeconfig", "context")},
+    }
+    given = " ".join(_extra(f"vllm_oom_{name}", value) for name, value in options.items() if value)
     return f"ansible-playbook vllm_runbook.oom.rollback_oom {given}"
+
+
+def _extra(name, value):
+    """``-e name=value``, as JSON where Ansible would split the value or look for quotes in it."""
+    if _PLAIN_VALUE.fullmatch(value):
+        return f"-e {name}={value}"
+    return "-e " + shlex.quote(json.dumps({name: value}, ensure_ascii=False))
 
 
 def _attempt(one):
@@ -138,7 +155,7 @@ def _written(result):
     found = {name: result.get(name) for name in _WRITTEN}
     return dict(
         found,
-        changed=_is_written({"written": result}),
+        changed=_is_written({"written": result}) and not _is_asked({"written": result}),
         missing=list((result.get("rights") or {}).get("missing") or []),
         record=record.get("id") if isinstance(record, dict) else record,
     )
@@ -148,6 +165,11 @@ def _is_written(one):
     """Whether something is in the cluster by this round: written by it, or found there from a run that was killed."""
     written = one.get("written") or {}
     return bool(written.get("found")) or (written.get("mode") == "written" and bool(written.get("changed")))
+
+
+def _is_asked(one):
+    """Whether the cluster was only asked what the change would do."""
+    return (one.get("written") or {}).get("mode") in ("dry_run", "client_side")
 
 
 def _verdict(item, rounds):
@@ -206,7 +228,7 @@ def _sentence(made, planned, item, rounds):
     if last is None or item.get("live") is False:
         why = made["problem"] or (planned.get("apply") or {}).get("why") or "nothing is planned"
         return f"{name}: nothing was written: {_stop(why)}"
-    if not any(_is_written(one) for one in rounds) and last.get("verification") is None:
+    if last.get("verification") is None and (_is_asked(last) or not any(map(_is_written, rounds))):
         written = last.get("written") or {}
         if made["problem"]:
             return f"{name}: {what} would be refused: {_stop(made['problem'])}"

@@ -29,6 +29,7 @@ _CANT_START = (
     "CreateContainerError",
     "RunContainerError",
 )
+_BEING_MADE = ("ContainerCreating", "PodInitializing")
 _LONGEST = 300
 
 
@@ -198,7 +199,16 @@ def is_stuck(raw_pod):
 
 def _is_broken(pod):
     """Whether a pod that isn't ready won't get so by itself, as far as that shows: its container ended, or can't start."""
-    return not _is_running(pod) or any(item.get("restartCount") for item in statuses(pod))
+    if _is_running(pod):
+        return any(item.get("restartCount") for item in statuses(pod))
+    found = statuses(pod) + statuses(pod, "initContainerStatuses")
+    return any(item.get("restartCount") for item in found) or not _is_being_made(pod)
+
+
+def _is_being_made(pod):
+    """Whether its node makes the pod's containers, or those run that come before the engine and may fetch its model."""
+    waiting = [((item.get("state") or {}).get("waiting") or {}).get("reason") for item in statuses(pod)]
+    return bool(waiting) and set(waiting) <= set(_BEING_MADE)
 
 
 def _ordinal(pod):

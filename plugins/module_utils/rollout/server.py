@@ -13,6 +13,9 @@ from typing import NamedTuple
 from ..engine.settings import engine_settings, value_of
 from ..evidence.pods import recognise_engine
 
+# Kubernetes' defaults of a probe.
+PROBE_PERIOD = 10
+PROBE_THRESHOLD = 3
 _PORT = 8000
 _MESHES = {"istio-proxy": "Istio", "linkerd-proxy": "Linkerd"}
 _AMBIENT = ("ambient.istio.io/redirection", "enabled")
@@ -166,5 +169,8 @@ def allowance(engine):
     probe = engine.get("startupProbe")
     if not probe:
         return None
-    period = probe.get("periodSeconds") or 10
-    return float((probe.get("initialDelaySeconds") or 0) + period * (probe.get("failureThreshold") or 3))
+    period, threshold = (
+        probe.get("periodSeconds") or PROBE_PERIOD,
+        probe.get("failureThreshold") or PROBE_THRESHOLD,
+    )
+    return float((probe.get("initialDelaySeconds") or 0) + period * threshold)

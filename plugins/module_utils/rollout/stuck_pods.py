@@ -11,6 +11,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from ..documents import DocumentError
 from ..evidence.client import ApiError
 from . import places, progress
 
@@ -58,8 +59,9 @@ def delete_broken_pods(writer, place, raw):
     try:
         _wait_for_controller(writer, place, raw)
         pods = broken_pods(writer, place, raw)
-    except ApiError as error:
-        return [], [f"whether broken pods of {place.shown} hold up the change isn't known: {error.message}"]
+    except (ApiError, DocumentError) as error:
+        # The change is written: it fails for nothing that only comes after it.
+        return [], [f"whether broken pods of {place.shown} hold up the change isn't known: {error}"]
     deleted, left = [], []
     for pod in pods:
         name = progress.name_of(pod)

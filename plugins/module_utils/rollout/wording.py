@@ -85,10 +85,15 @@ def words_of(item):
     """An applied change in words: ``container vllm: --max-model-len: 8192 -> 4096``."""
     where = f"container {item['container']}: " if item.get("container") else ""
     before, after = (
-        "not set" if item[side] is None else str(value_in_words(item[side]))[:_MAX_SHOWN]
+        "not set" if item[side] is None else _in_words(item[side], item["name"])[:_MAX_SHOWN]
         for side in ("before", "after")
     )
     return f"{where}{item['name']}: {before} -> {after}"
+
+
+def _in_words(value, name):
+    seconds = name == "startupProbe" and not isinstance(value, (dict, str))
+    return f"{value} s" if seconds else str(value_in_words(value))
 
 
 def safe_patch(operations, secrets):

@@ -25,10 +25,10 @@ from ..evidence.pods import recognise_engine
 from ..evidence.redact import Redactor
 from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
-from ..remediation.object_paths import locate, value_at
 from ..remediation.workload_kinds import layout_of
-from . import dry_run, owners, places, records, rights, stuck_pods, wishes, wording
+from . import dry_run, field_values, owners, places, records, rights, stuck_pods, wishes, wording
 from .access import Unsettled, stamp
+from .field_values import part_of
 
 _TRIES = 12
 _PAUSE = 0.5
@@ -345,7 +345,7 @@ class _Present(_Work):
         return _Plan(current, applied, refused)
 
     def _check_wish(self, raw, path, item):
-        container = _container(raw, path)
+        container = part_of(raw, path)
         command, args = (
             container.get(name) if _is_texts(container.get(name)) else None for name in ("command", "args")
         )
@@ -361,14 +361,14 @@ class _Present(_Work):
         """The change with what was before and after it in the live object."""
         asked = item["value"]
         named = re.search(r"\[([^\]]+)\]$", path)
-        before, after = _values(item, path, self.place, raw, made)
+        before, after = field_values.before_and_after(item, path, self.place, raw, made)
         return {
             **item,
             "container": item.get("container")
             or (named.group(1) if named and item["name"] != _OF_OBJECT else None),
             "action": "remove" if asked is None else "set",
             "before": self._safe(item["name"], before),
-            "after": self._safe(item["name"], None if asked is None else asked if after is None else after),
+            "after": self._safe(item["name"], after),
         }
 
     def _safe(self, name, value):
@@ -381,7 +381,7 @@ class _Present(_Work):
         )
 
     def _check_result(self, after, path):
-        container = _container(after, path)
+        container = part_of(after, path)
         try:
             wishes.check_resources(container, self.wanted, self.options.get("max_memory"))
         except DocumentError as error:
@@ -560,49 +560,6 @@ def _is_texts(value):
 
 def _sizes(wanted):
     return [item for item in wanted if item["target"] == "k8s" and item["name"].startswith("resources.")]
-
-
-def _container(raw, path):
-    found = value_at(raw, locate(raw, path))
-    return found if isinstance(found, dict) else {}
-
-
-def _values(item, path, place, raw, made):
-    """``(before, after)`` of one change in the live object, as far as it is one value."""
-    container = item.get("container")
-    where = re.sub(r"\[[^\]]*\]$", f"[{container}]", path) if container else path
-    if item["target"] == "flag":
-        layout = layout_of(place.group, place.kind, where)
-        name = item["name"].lstrip("-").replace("-", "_")
-        if not (layout.flags or layout.config or layout.script):
-            values = [wording.setting_of(_container(side, where), layout, name) for side in (raw, made.after)]
-            if values[0] != values[1]:
-                return tuple(values)
-    if item["name"] == _OF_OBJECT:
-        return _strategy(raw, layout_of(place.group, place.kind, path)), None
-    steps = made.undo["steps"]
-    scalars = [step.get("before") for step in steps if not isinstance(step.get("before"), (dict, list))]
-    return (scalars[0] if len(steps) == 1 and scalars else _named(steps, item["name"])), None
-
-
-def _strategy(raw, layout):
-    """The update strategy as plans write it."""
-    above, _dot, key = (layout.strategy or "").rpartition(".")
-    given = _container(raw, above).get(key) or {}
-    rolling = given.get("rollingUpdate") or given.get("rollingUpdateConfiguration") or {}
-    found = {
-        "type": given.get("type"),
-        "max_surge": rolling.get("maxSurge"),
-        "max_unavailable": rolling.get("maxUnavailable"),
-    }
-    return {name: value for name, value in found.items() if value is not None} or None
-
-
-def _named(steps, name):
-    """What was before in the one step that is about the field itself."""
-    last = name.rpartition(".")[2]
-    found = [step.get("before") for step in steps if step["path"].endswith(f".{last}")]
-    return found[0] if len(found) == 1 and not isinstance(found[0], (dict, list)) else None
 
 
 def _fields(raw, after):

@@ -430,12 +430,13 @@ def test_the_next_step_is_made_on_top(stage):
 def test_a_failed_change_is_kept_where_that_was_asked(stage):
     stage.fleet("kept")
     stage.say(workload=[WRITTEN, ENDED], verification=[verified("failed", "It died.", "kept-0")])
-    done = stage.apply(on_failure="keep")
+    done = stage.apply(on_failure="keep", context="other")
     assert done.returncode == 2, done.stdout
     last = stage.called("workload")[-1]
     assert (last["state"], last["verdict"]) == ("released", "failed")
     assert stage.outcomes["kept"]["verdict"] == "failed"
     assert "rollback_oom" in stage.outcomes["kept"]["undo"]
+    assert stage.outcomes["kept"]["undo"].endswith(" -e vllm_oom_context=other")
 
 
 def test_nothing_is_written_without_apply(stage):
@@ -466,11 +467,23 @@ def test_nothing_is_written_without_apply(stage):
 def test_check_mode_with_apply_only_asks(stage):
     stage.fleet("asked")
     stage.say(workload=[TRIED])
-    done = stage.apply("--check")
+    done = stage.apply("--check", "--diff")
     assert done.returncode == 0, done.stdout
+    # The difference is that of the cluster, not of the reports.
+    assert "evidence.json" in done.stdout
+    assert '"schema"' not in done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True]
     assert not stage.called("verification")
     assert not stage.output.exists()
+
+
+def test_check_mode_only_says_what_a_killed_run_left(stage):
+    stage.fleet("killed")
+    stage.say(workload=[dict(TAKEN_OVER, mode="dry_run")])
+    done = stage.apply("--check")
+    assert done.returncode == 0, done.stdout
+    assert "  Would  1. --max-model-len: 40960 -> 18224" in done.stdout
+    assert "rollback_oom" in done.stdout
 
 
 def test_what_something_else_manages_gets_a_patch(stage):
@@ -523,12 +536,14 @@ def test_rollback_goes_on_behind_a_refusal(stage):
         serving_info=[{"serving": {"rollout": {"sentence": "1 of 1 pods is new"}}}],
     )
     stage.say(of="odd", workload=["break off"])
-    done = stage.run(playbook="rollback_oom", namespace="llm")
+    done = stage.run(playbook="rollback_oom", namespace="llm", context="other")
     assert done.returncode == 2, done.stdout
     assert [call["state"] for call in stage.called("workload")] == ["restored"] * 3
     ends = stage.outcomes
     assert "now: 3" in ends["changed"]["sentence"]
-    assert ends["changed"]["undo"]
+    assert ends["changed"]["undo"].endswith(
+        " -e vllm_oom_workload=statefulset/changed -e vllm_oom_context=other"
+    )
     assert ends["killed"]["verdict"] == "undone"
     assert "1 of 1 pods is new" in ends["killed"]["sentence"]
     assert ends["odd"]["verdict"] is None

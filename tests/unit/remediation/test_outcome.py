@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.vllm_runbook.oom.plugins.module_utils import documents
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, change
@@ -100,6 +104,27 @@ def test_what_was_so_already_is_not_taken_back():
     assert "Nothing was written" in made["sentence"]
 
 
+@pytest.mark.parametrize(
+    "access",
+    [
+        {"kubeconfig": "/home/me/.kube/b", "context": "arn:aws:eks:us-east-1:1:cluster/b"},
+        {"kubeconfig": "~/my clusters/b", "context": "it's b"},
+        {"kubeconfig": "", "context": 'name=b \\ "quoted" #1 é'},
+    ],
+)
+def test_it_is_taken_back_in_the_same_cluster(access):
+    """The command as a shell and Ansible read it."""
+    done = [{"object": OBJECT, "rounds": [one_round("served")], "ended": {"mode": "written"}}]
+    (made,) = outcome(plan(), done, access=access)["objects"]
+    program, playbook, *options = shlex.split(made["undo"])
+    assert [program, playbook, *options[::2]] == [*UNDO.split()[:2], *["-e"] * (len(options) // 2)]
+    loader, read = DataLoader(), {}
+    for text in options[1::2]:
+        read.update(loader.load(text) if text.startswith("{") else parse_kv(text))
+    given = {f"vllm_oom_{name}": value for name, value in access.items() if value}
+    assert read == {"vllm_oom_namespace": "llm", "vllm_oom_workload": "deployment/llama", **given}
+
+
 def test_an_end_before_the_verdict_leaves_the_change():
     broken = dict(one_round("served"), verification=None)
     made = became(broken, problem={"task": "Verify it", "sentence": "the server\n went away"})
@@ -142,6 +167,17 @@ def test_what_a_killed_run_changed_is_named_and_can_be_taken_back():
     made = became(taken, ended={"changed": True, "mode": "written"})
     assert made["undo"] == UNDO
     assert "go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192)" in made["sentence"]
+
+
+@pytest.mark.parametrize("mode", ["dry_run", "client_side"])
+def test_what_a_killed_run_changed_is_not_gone_on_with_where_that_was_only_asked(mode):
+    found = {"run": "run-0", "at": "then", "changes": ["--max-model-len: 16384 -> 8192"]}
+    made = became(dict(one_round(None, dict(WRITTEN, mode=mode, found=found)), verification=None))
+    assert (made["verdict"], made["undo"]) == (None, UNDO)
+    assert made["attempts"][0]["written"]["changed"] is False
+    assert made["sentence"].startswith(
+        "Deployment llm/llama: would go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192), set"
+    )
 
 
 def test_all_objects_of_the_plan_come_in_its_order_then_the_others():
