@@ -213,7 +213,8 @@ _value:
               description: The budget before and after it.
               type: dict
             costs:
-              description: What it takes, V(nothing), V(speed), V(concurrency), V(context), V(precision), V(features) or V(hardware).
+              description: What it takes, V(nothing), V(speed), V(concurrency), V(context), V(precision), V(quality), V(features)
+                or V(hardware).
               type: str
             takes:
               description: The same in words.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..sizing.fit import is_small_offload
 from . import costs
 from .cases import OFFLOAD, Case, key_of
 from .menu import menu_steps
@@ -36,14 +37,20 @@ def candidates(finding, entry, pod, container, room):
     case = Case(finding, entry, pod, container, room)
     steps = menu_steps(case)
     steps += recommended_steps(case, {key_of(row) for step in steps for row in step.rows})
-    return Candidates(sorted(steps, key=_order), case.considered)
+    return Candidates(sorted(steps, key=lambda step: _order(step, case.weights)), case.considered)
 
 
-def _order(step):
-    """Singles before pairs, the cheapest first; hardware and what a person does last."""
+def _order(step, weights):
+    """Singles before pairs, the cheapest first; hardware and what a person does last. weights: a GPU's, in bytes, or None."""
     by_person = step.trial or any(row["target"] == "action" for row in step.rows)
-    # Offloaded weights cross the bus in each step: only where nothing else but hardware helps.
-    last = any(row["name"] == OFFLOAD for row in step.rows)
-    hardware = 2 if step.costs == "hardware" else int(last)
     changed = [row for row in step.rows if row["target"] in ("flag", "env")]
-    return (by_person, hardware, len(changed) > 1, costs.rank(step.costs))
+    return (by_person, _resort(step, weights), len(changed) > 1, costs.rank(step.costs))
+
+
+def _resort(step, weights):
+    """Offloaded weights cross the bus in each step: only where nothing else but hardware helps, and if they are many, only where
+    that doesn't either."""
+    for row in step.rows:
+        if row["name"] == OFFLOAD:
+            return 1 if is_small_offload(row["value"], weights) else 3
+    return 2 if step.costs == "hardware" else 0

@@ -25,8 +25,8 @@ _WITH_CACHE = ("graph_capture", "warmup", "serving", "shutdown")
 class Case:
     """A finding, the budget's entry of its attempt (or None), pod and container of the evidence, and the Room of its memory.
 
-    sized: the entry, where the attempt doesn't contradict the GPU's part of it; numbers: of torch's error, as
-    ``diagnosis.torch_oom`` reads it; considered: ``[(CHANGE, why)]`` of what isn't planned.
+    sized: the entry, where the attempt doesn't contradict the GPU's part of it; weights: bytes of them on a GPU by that, or None;
+    numbers: of torch's error, as ``diagnosis.torch_oom`` reads it; considered: ``[(CHANGE, why)]`` of what isn't planned.
     """
 
     def __init__(self, finding, entry, pod, container, room):
@@ -35,6 +35,8 @@ class Case:
         self.cause = finding["cause"]
         self.contradicted = _contradicted(finding, entry)
         self.sized: Any = None if self.contradicted else entry
+        parts = (self.sized or {}).get("segments") or []
+        self.weights = next((part["bytes"] for part in parts if part["name"] == "weights"), None)
         self.considered: list = []
         self.numbers = _torch_numbers(finding)
 

@@ -77,7 +77,7 @@ def _chosen(step, beside):
     why = f"{_in_words(step)} against {step[0]['cause']}: {step[0]['proof']}"
     if beside:
         why += "; with it, as risks are allowed, " + " and ".join(_in_words(other) for other in beside)
-    strategy = _strategy(step, written)
+    strategy = strategy_of(step, written)
     return {
         "step": step[0]["step"],
         "with": [other[0]["step"] for other in beside],
@@ -109,8 +109,11 @@ def _place(item):
     return (item["target"], name.lstrip("-").replace("-", "_"))
 
 
-def _strategy(step, written):
-    """How the pods are replaced goes with the change that replaces them, unless that is a change of it."""
+def strategy_of(step, written):
+    """The change of how the pods are replaced, in a list: it goes with the changes that replace them, unless one is of it.
+
+    step: planned changes (``documents.planned_change``); written: their CHANGEs and those of what goes with them.
+    """
     wanted = step[0]["strategy"]
     if not wanted or any(item["name"] == "strategy" for item in written):
         return []

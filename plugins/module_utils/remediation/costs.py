@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from ..engine.accelerators import devices
-from ..quantities import parse_quantity
+from ..quantities import GIB, parse_quantity
 from ..sizing.fit import COSTS
 
-# Flag, variable or field -> what a change of it takes where no budget says it; the rest takes nothing.
+# Flag, variable, field or action -> what a change of it takes where no budget says it; the rest takes nothing.
 _TAKEN = {
     "--max-num-batched-tokens": "speed",
     "--enforce-eager": "speed",
@@ -24,12 +24,29 @@ _TAKEN = {
     "VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY": "speed",
     "--no-enable-prefix-caching": "speed",
     "--speculative-config": "speed",
+    "--disable-custom-all-reduce": "speed",
+    "--mm-processor-cache-gb": "speed",
+    "--kv-offloading-size": "speed",
+    "LMCACHE_MAX_LOCAL_CPU_SIZE": "speed",
+    "CUDA_LAUNCH_BLOCKING": "speed",
+    "VLLM_TRACE_FUNCTION": "speed",
+    "NCCL_NVLS_ENABLE": "speed",
+    "NCCL_CUMEM_ENABLE": "speed",
+    "NCCL_P2P_DISABLE": "speed",
+    "NCCL_P2P_LEVEL": "speed",
+    "NCCL_SHM_DISABLE": "speed",
+    "NCCL_IB_DISABLE": "speed",
+    "NCCL_BUFFSIZE": "speed",
+    "NCCL_MAX_CTAS": "speed",
+    "NCCL_MAX_NCHANNELS": "speed",
     "--max-num-seqs": "concurrency",
     "--kv-cache-memory-bytes": "concurrency",
     "--num-gpu-blocks-override": "concurrency",
     "--max-model-len": "context",
     "--kv-cache-dtype": "precision",
     "--quantization": "precision",
+    "smaller_quantization": "precision",
+    "smaller_model": "quality",
     "--limit-mm-per-prompt": "features",
     "--language-model-only": "features",
     "--max-loras": "features",
@@ -52,6 +69,7 @@ _GIVE_MORE = frozenset(
             "--num-gpu-blocks-override",
         ),
         *("--max-model-len", "--limit-mm-per-prompt", "--max-loras", "--max-seq-len-to-capture"),
+        *("--mm-processor-cache-gb", "--kv-offloading-size", "LMCACHE_MAX_LOCAL_CPU_SIZE"),
     )
 )
 _GIVE_LESS = frozenset(
@@ -61,15 +79,25 @@ _GIVE_LESS = frozenset(
         "--pipeline-parallel-size",
     )
 )
+# Without these NCCL, CUDA and vLLM are as fast as they can be.
+_SLOW_WHEN_SET = frozenset(
+    (
+        *("--disable-custom-all-reduce", "CUDA_LAUNCH_BLOCKING", "VLLM_TRACE_FUNCTION"),
+        *(name for name in _TAKEN if name.startswith("NCCL_")),
+    )
+)
 _IN_WORDS = {
     "nothing": "nothing",
     "speed": "speed",
     "concurrency": "how many requests run at once",
     "context": "how long a request may be",
     "precision": "precision of the answers",
+    "quality": "quality of the answers",
     "features": "a feature",
     "hardware": "nothing, but needs more GPUs",
 }
+# Bytes per second of PCIe 5.0 with 16 lanes.
+_PCIE = 64e9
 # A slice of a GPU is a resource of its own.
 SLICE = "nvidia.com/mig-"
 # Accelerator -> the resource of its device plugin, where there is one name for it.
@@ -83,6 +111,9 @@ _PLUGINS = {
 _COUNTED = ("gpu.intel.com/", "huawei.com/Ascend")
 # Kinds that delete a pod before they make the next one.
 _NO_SURGE = ("StatefulSet", "DaemonSet", "ReplicaSet", "Pod")
+# Controllers whose ``readyReplicas`` or ``numberReady`` counts pods that are being deleted, too; a ReplicaSet's, and so a
+# Deployment's, doesn't (Kubernetes, pkg/controller: statefulset, daemon; replicaset filters its active pods).
+_COUNT_LEAVING = ("StatefulSet", "DaemonSet")
 _ONE = "the only replica gives its GPUs back before the new one starts"
 _SEVERAL = "one replica after the other, none before its GPUs are free"
 # Rolling updates of a Deployment without a strategy of its own.
@@ -100,6 +131,8 @@ def taken(item):
 
 def gives(item):
     """Whether a CHANGE gives what others of its name take."""
+    if item["direction"] == "remove" and item["name"] in _SLOW_WHEN_SET:
+        return True
     if item["direction"] in ("decrease", "remove"):
         return item["name"] in _GIVE_LESS
     return item["direction"] == "increase" and item["name"] in _GIVE_MORE
@@ -111,6 +144,12 @@ def rank(costs):
 
 def in_words(costs):
     return _IN_WORDS[costs]
+
+
+def over_the_bus(gib):
+    """What offloaded weights, ``gib`` GiB of each GPU's, take in words."""
+    seconds = gib * GIB / _PCIE
+    return f"{gib:g} GiB cross PCIe in each step, {seconds:.2g} s at least for each token (5.0 x16: 64 GB/s; 4.0 has half)"
 
 
 def gpu_resource(container):
@@ -138,14 +177,27 @@ def is_gpu(resource):
 def restarts(pods):
     """``{pods, serving}`` of one edited object: how many pods its change starts anew, how many of them are ready.
 
-    pods: the evidence's pods of it. The controller's own counts win where they are larger: not every replica's pod need be in the evidence.
+    pods: the evidence's pods of it. A pod that is being deleted is neither: it may answer until its grace period ends, and ends
+    without any change. The controller's own counts win where they are larger: not every replica's pod need be in the evidence.
     """
-    replicas = [(pod.get("workload") or {}).get("replicas") or {} for pod in pods]
-    ready = sum(_is_ready(pod) for pod in pods)
+    staying = [pod for pod in pods if not pod.get("deleted_at")]
+    leaving = sum(_is_ready(pod) for pod in pods if pod.get("deleted_at"))
+    workloads = [pod.get("workload") or {} for pod in pods]
+    ready = sum(map(_is_ready, staying))
     return {
-        "pods": max([len(pods)] + [item.get("desired") or 0 for item in replicas]),
-        "serving": max([ready] + [item.get("ready") or 0 for item in replicas]),
+        # A lone pod that is being deleted has its template's next one.
+        "pods": max([len(staying) or 1] + [_count(item, "desired") for item in workloads]),
+        "serving": max([ready] + [_staying_ready(item, leaving) for item in workloads]),
     }
+
+
+def _count(workload, name):
+    return (workload.get("replicas") or {}).get(name) or 0
+
+
+def _staying_ready(workload, leaving):
+    """The controller's count of ready pods, without the ``leaving`` ones where it counts those in."""
+    return _count(workload, "ready") - (leaving if workload.get("kind") in _COUNT_LEAVING else 0)
 
 
 def _is_ready(pod):

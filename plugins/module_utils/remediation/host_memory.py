@@ -3,7 +3,10 @@
 """A container's memory limit and request by the budget's host part: the loader, the runbook's table, a measured peak.
 
 As large as the budget has it; where max_memory, the node, a quota or a limit range allow less, as large as they allow, down to
-what the budget has at least. A CHANGE made here also has ``least``: the bytes that would do.
+what the budget has at least. Neither is less than a quarter above the limit at which an attempt was killed: what that used is only
+a lower bound of what it needs (the kernel kills at the limit, whatever was still to come), and the loader's files, a worker
+process (1 to 3 GiB) and the ends of the runbook's table, a third apart at least, are all larger steps than a few per cent of it.
+A nearer limit most often buys the same death. A CHANGE made here also has ``least``: the bytes that would do.
 
 This code is private to the collection ``vllm_runbook.oom``: it may change at any time.
 """
@@ -21,6 +24,7 @@ from .steps import Step
 
 LIMIT, REQUEST = "resources.limits.memory", "resources.requests.memory"
 SHM = ("volumes.shm", "volumes.shm.sizeLimit")
+_BEYOND_A_KILL = 1.25
 # The node's memory ran out, not the container's.
 _OF_NODE = ("node_oom", "node_pressure")
 _RESERVES = "the request reserves it on the node"
@@ -75,13 +79,15 @@ def limit(entry, container, finding, room):
     now, requested = _of(container, "limits"), _of(container, "requests")
     if not any(item["name"] == LIMIT for item in finding["recommend"]):
         return _request_alone(host, now, requested, room)
+    beyond = _beyond_a_kill(finding, now)
     if now is not None and host["limit_bytes"] <= now:
-        return (
-            f"by the budget {show_bytes(host['limit_bytes'])} are enough, and the limit is {show_bytes(now)}"
-        )
-    least = _least(entry, now)
+        enough = f"by the budget {show_bytes(host['limit_bytes'])} are enough, and"
+        if beyond:
+            return f"{enough} it was killed at {show_bytes(now)}: nothing says how much more it needs, or what holds it"
+        return f"{enough} the limit is {show_bytes(now)}"
+    least = max(_least(entry, now), beyond)
     most = _most_of_limit(room, requested)
-    size, bounded = _allowed(host["limit_bytes"], least, most)
+    size, bounded = _allowed(max(host["limit_bytes"], beyond), least, most)
     asked = size if room.share == 1.0 else max(request_for(size), requested or 0)
     if room.request and most and size <= most.size:
         asked = min(asked, max(room.request.size, requested or 0))
@@ -90,7 +96,10 @@ def limit(entry, container, finding, room):
         asked = max(asked, host["need_bytes"])
     asked = min(asked, size)
     direction = "set" if now is None else "increase"
-    rows = [_row(LIMIT, direction, size, _words(size, bounded, host["words"]), least)]
+    why = host["words"]
+    if beyond > host["limit_bytes"]:
+        why = f"a quarter more than the {show_bytes(now)} at which it was killed; {why}"
+    rows = [_row(LIMIT, direction, size, _words(size, bounded, why), least)]
     if asked != requested:
         rows.append(_row(REQUEST, "set", asked, _RESERVES, None))
     before = {"host_limit": now, "host_need": host["need_bytes"], "host_fits": host["fits"]}
@@ -167,6 +176,13 @@ def _least(entry, now):
     if host["by"] == "mechanism":
         found.append(least_beyond_the_table((entry.get("model") or {}).get("parameters")))
     return min(host["limit_bytes"], max(found))
+
+
+def _beyond_a_kill(finding, now):
+    """Bytes, in whole GiB, of the least limit after an attempt was killed at ``now``; 0 where none was."""
+    if now is None or not finding["cause"].startswith("host_oom"):
+        return 0
+    return -int(-now * _BEYOND_A_KILL // GIB) * GIB
 
 
 def _most_of_limit(room, requested):

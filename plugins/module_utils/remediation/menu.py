@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..diagnosis.budgeted import BESIDE, WITHIN
 from ..quantities import GIB, show_bytes
+from ..sizing.fit import LARGE_SHARE
 from . import costs
 from .cases import OFFLOAD, key_of, proof_of
 from .counterfactual import of_row
@@ -95,12 +96,14 @@ def _as_logged(case, row):
 
 
 def _is_too_slow(case, row):
-    """Whether most of the weights would cross the bus in each step."""
-    weights = next((part["bytes"] for part in case.sized["segments"] if part["name"] == "weights"), None)
-    slow = row["name"] == OFFLOAD and weights is not None and row["value"] * GIB > weights / 2
-    if slow:
-        case.consider([row], "more than half of the weights would cross the bus in each step")
-    return slow
+    """Whether so much of the weights would cross the bus in each step that nobody would serve it."""
+    if row["name"] != OFFLOAD or not case.weights or row["value"] * GIB <= LARGE_SHARE * case.weights:
+        return False
+    share = f"of {show_bytes(case.weights)} of weights on each GPU"
+    case.consider(
+        [row], f"{share}, {costs.over_the_bus(row['value'])}: more GPUs or smaller weights serve better"
+    )
+    return True
 
 
 def _room_beside(case, row, rows):

@@ -18,7 +18,7 @@ from .choice import choose
 from .delivery import delivered, restart_command
 from .edited import edit_of, object_key, pod_key
 from .limits import refusals, restart_refusals
-from .obstacles import is_old, left_behind, of_object, of_operation, serving_template
+from .obstacles import is_old, left_behind, of_object, of_operation, of_ratios, serving_template
 from .revisions import way_back
 from .side_effects import side_effects
 from .single_operations import operation
@@ -29,6 +29,12 @@ _CHANGE = ("target", "name", "direction", "value", "with", "why", "proof", "comm
 _LIMITS = "resources.limits."
 _MOST_GPUS = 3
 _HOW = {"live": "live", "patch": "in its source", "by_hand": "by hand"}
+# Risk -> the fields that it is about.
+_ABOUT = {
+    "memory_limit_low": (host_memory.LIMIT,),
+    "memory_limit_missing": (host_memory.LIMIT,),
+    "shm_small": host_memory.SHM,
+}
 
 
 class Asked(NamedTuple):
@@ -62,6 +68,8 @@ class ObjectPlan:
         self.seen: dict[tuple, dict] = {}
         # Cause -> [(CHANGE, why it isn't planned)].
         self.reasons: dict[str, list] = {}
+        # Cause -> that of the first failure, which rules out what would help against it.
+        self.ruled_out: dict[str, str] = {}
 
     def made(self):
         """The plan (``documents.object_plan``)."""
@@ -95,11 +103,11 @@ class ObjectPlan:
             for pod, result in members:
                 for finding in result["findings"]:
                     if finding["role"] == role:
-                        self._finding(finding, pod)
+                        self._finding(finding, pod, _trigger(result))
 
     # --- one finding ---
 
-    def _finding(self, finding, pod):
+    def _finding(self, finding, pod, trigger):
         if finding["cause"] not in self.plan["causes"]:
             self.plan["causes"].append(finding["cause"])
         container = _container(pod, finding["container"])
@@ -114,6 +122,9 @@ class ObjectPlan:
             self._consider(item, why, finding)
         for item in finding["rejected"]:
             self._list("rejected", item, item["why"])
+        if not finding["recommend"] and trigger is not None and trigger is not finding:
+            # The diagnosis leaves out what the first failure's cause rules out.
+            self.ruled_out.setdefault(finding["cause"], trigger["cause"])
         if finding["role"] == "trigger" and finding["cause"] in WITHIN:
             self._hardware(finding, pod, container, entry)
 
@@ -241,6 +252,7 @@ class ObjectPlan:
             if not within and (not back or item["name"].startswith("resources.")):
                 found += refusals(item, self.limits, step.costs, step.after, gpus)
             found += of_operation(item, pod, namespace, node, self.restarted["pods"])
+        found += of_ratios(made, pod, namespace)
         if not back:
             found += restart_refusals(self.restarted["serving"], self.limits)
             found += serving_template(finding, self.judged.get(pod_key(pod)))
@@ -305,9 +317,19 @@ class ObjectPlan:
             plan["notes"].append(f"the partition {partition} keeps pods below that ordinal as they are")
         for cause in plan["causes"]:
             if not any(cause in (item["cause"], *item["also"]) for item in plan["changes"]):
-                plan["notes"].append(
-                    f"nothing is planned against {cause}: {_why_nothing(self.reasons.get(cause))}"
-                )
+                why = self._set_already(cause) or _why_nothing(self.reasons.get(cause))
+                plan["notes"].append(f"nothing is planned against {cause}: {why}")
+
+    def _set_already(self, cause):
+        """The sentence on a cause whose cure the first failure's cause leaves to its own step or rules out, or None."""
+        first = self.ruled_out.get(cause)
+        if first is None:
+            return None
+        names = _ABOUT.get(cause, ())
+        for item in self.plan["changes"]:
+            if item["change"]["name"] in names and item["state"] != "advised":
+                return f"step {item['step']} against {item['cause']} sets {item['change']['name']} already"
+        return f"{first} comes first, and what would help against {cause} is among what that rules out"
 
 
 def _why_nothing(reasons):
@@ -333,7 +355,11 @@ def _more_gpus(rows, container):
 
 
 def _has_trigger(result):
-    return any(item["role"] == "trigger" for item in result["findings"])
+    return _trigger(result) is not None
+
+
+def _trigger(result):
+    return next((item for item in result["findings"] if item["role"] == "trigger"), None)
 
 
 def _container(pod, name):

@@ -215,6 +215,59 @@ def _of_ranges(resource, namespace):
             yield Ceiling(_amount(most), by, f"{by} allows {most} of {resource} at most")
 
 
+def of_ratios(operations, pod, namespace):
+    """Sentences, which limit ranges refuse new pods for how far a limit is above its request. operations: those of one step."""
+    found = []
+    for name, item in _ranges(namespace):
+        for resource, ratio in (item.get("maxLimitRequestRatio") or {}).items():
+            changed = {
+                (operation["container"], operation["name"].split(".", 2)[1]): operation["after"]
+                for operation in operations
+                if operation["target"] == "k8s"
+                and operation["name"] in (f"resources.limits.{resource}", f"resources.requests.{resource}")
+            }
+            for limit, request in _limits_and_requests(changed, resource, pod, item["type"]):
+                if limit is None:
+                    found.append(
+                        f"LimitRange {name} refuses pods without a limit of {resource}: change it first"
+                    )
+                elif limit > _amount(ratio) * request:
+                    found.append(
+                        f"LimitRange {name} allows a limit of {resource} of {ratio} times its request at most, and {_size(resource, limit)} "
+                        f"would be more than that of {_size(resource, request)}: raise the request, too, or change the LimitRange first"
+                    )
+    return found
+
+
+def _limits_and_requests(changed, resource, pod, kind):
+    """``(limit, request)`` of each container that is changed, or of the whole pod (kind ``Pod``); limit: None where there is none.
+
+    changed: ``{(container, "limits" or "requests"): the new value}``. Without a request the limit is the request.
+    """
+    containers = [
+        item
+        for item in pod.get("containers") or []
+        if kind == "Pod" or item["name"] in {name for name, _bound in changed}
+    ]
+    pairs = []
+    for container in containers if changed else []:
+        resources = container.get("resources") or {}
+        limit, request = (
+            changed.get((container["name"], bound), (resources.get(bound) or {}).get(resource))
+            for bound in ("limits", "requests")
+        )
+        if (container.get("role") or "main") == "main":
+            pairs.append((parse_quantity(limit), parse_quantity(limit if request is None else request)))
+    if kind != "Pod" or not pairs:
+        return pairs
+    limits = [limit for limit, _request in pairs]
+    return [(None if None in limits else sum(limits), sum(request or 0 for _limit, request in pairs))]
+
+
+def _size(resource, amount):
+    return show_bytes(int(amount or 0)) if resource == "memory" else f"{amount or 0:g}"
+
+
 def _shown(resource, quantity):
     return show_bytes(quantity_bytes(quantity)) if resource == "memory" else str(quantity)
 

@@ -7,6 +7,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 
 from __future__ import annotations
 
+from .costs import over_the_bus
 from .delivery import later_reverts
 
 _WAITS = "a new pod may wait for GPUs that an old one holds until that is deleted: how its controller replaces pods isn't known"
@@ -39,6 +40,7 @@ def _of_change(item, pod):
         found.append("less memory is left beside the budget for graphs, NCCL and workspaces")
     if item["name"] == "--cpu-offload-gb" and item["direction"] in ("set", "increase"):
         found.append("the weights that move take pinned host memory")
+        found.append(over_the_bus(item["after"]))
     if item["name"] in ("volumes.shm", "volumes.shm.sizeLimit"):
         found.append("what is written to /dev/shm counts against the memory limit")
     if item["target"] == "k8s" and item["name"].startswith("startupProbe"):

@@ -8,6 +8,7 @@ This code is private to the collection ``vllm_runbook.oom``: it may change at an
 from __future__ import annotations
 
 from ..documents import PLAN_SCHEMA, DocumentError, require
+from .choice import strategy_of
 from .edited import edit_of
 
 _CONSUMER = "the work on a plan"
@@ -99,8 +100,8 @@ def _for_its_source(plan):
     first = [item for item in planned if item["step"] == planned[0]["step"]]
     if not first or any(item["delivery"]["how"] != "patch" for item in first):
         return None
-    step = first[0]["step"]
-    return dict(_of_changes(plan, step, [item["change"] for item in first], [step]), live=False)
+    step, written = first[0]["step"], [item["change"] for item in first]
+    return dict(_of_changes(plan, step, [*written, *strategy_of(first, written)], [step]), live=False)
 
 
 def _against(plan, steps):

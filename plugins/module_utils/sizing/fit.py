@@ -22,7 +22,7 @@ from .gpus import products, visible_bytes
 from .weights import parallel_error
 
 # What a change takes from the user, cheapest first (design, rules 5 and 8).
-COSTS = ("nothing", "speed", "concurrency", "context", "precision", "features", "hardware")
+COSTS = ("nothing", "speed", "concurrency", "context", "precision", "quality", "features", "hardware")
 GOALS = ("start", "outside", "free_check")
 
 # Room to leave on the card when the utilization is raised: libraries' workspaces (vllm-memory 7.6).
@@ -37,6 +37,10 @@ _FP8, _FP8_STORED, _BFLOAT16, _OLDEST = 8.9, 8.0, 8.0, 7.0
 _FEWEST_TOKENS = 256
 # vLLM's smallest default of a step's tokens: below it a prompt's steps become slow, and little memory is won.
 _USUAL_TOKENS = 2048
+# Weights in host memory cross PCIe in each step, at 64 GB/s at most (5.0, 16 lanes; 4.0 has half). A card reads its own memory at
+# 0.9 (L40S), 3.4 (H100) to 4.8 TB/s (H200): 14 to 75 times as fast. With a tenth of the weights on the host a decoding step, which
+# reads all of them, takes 2 to 8 times as long, with a quarter 4 to 20 times: then more cards come before it.
+SMALL_SHARE, LARGE_SHARE = 0.1, 0.25
 # From this place among the costs on two cheaper changes are better than one.
 _DEAR = COSTS.index("hardware") - 0.5
 _FEW_GRAPHS = (1, 2, 4, 8)
@@ -244,6 +248,11 @@ class _Search:
         return result
 
 
+def is_small_offload(gib, weights):
+    """Whether ``gib`` GiB are so small a share of a GPU's ``weights`` (bytes, None: not known) that a step waits little for them."""
+    return bool(weights) and gib * GIB <= SMALL_SHARE * weights
+
+
 def gpu_of(product):
     """The ``gpu`` argument of ``budget`` for an entry of the catalogue."""
     facts = {key: product[key] for key in ("name", "compute_capability", "nvlink", "unified")}
@@ -253,7 +262,7 @@ def gpu_of(product):
 class _Lever(NamedTuple):
     """One setting that can be changed. values: pieces of values, mildest first, within each the effect only grows;
     option: its name among the settings; text: what it does; refused: why it can't be done at all; needs: what else
-    must change; more: settings that go with it; last: only before new hardware, whatever its cost; shown: the value to
+    must change; more: settings that go with it; last: only before new hardware, whatever its cost, and behind it where it's much; shown: the value to
     show where it doesn't help, None: the strongest; usual: the strongest that is usual, to which a pair goes first, None: any."""
 
     name: str
@@ -322,9 +331,16 @@ class _Menu:
         levers = sorted((lever for build in _LEVERS for lever in build(self)), key=lambda lever: lever.rank)
         rows = [(lever, self._row(lever)) for lever in levers]
         cheap = [row for lever, row in rows if row["helps"] and lever.rank < _DEAR]
-        dear = [row for lever, row in rows if row["helps"] and lever.rank >= _DEAR]
+        dear = [(self._place(lever, row), row) for lever, row in rows if row["helps"] and lever.rank >= _DEAR]
+        dear = [row for _place, row in sorted(dear, key=lambda item: item[0])]
         pair = [] if cheap else self._pair([lever for lever in levers if lever.rank < _DEAR])
         return cheap + pair + dear + [row for _lever, row in rows if not row["helps"]]
+
+    def _place(self, lever, row):
+        """The place among the dear changes: a last resort that slows each step down much is behind new hardware."""
+        if not lever.last or is_small_offload(row["value"], _bytes(self.base)["weights"]):
+            return lever.rank
+        return COSTS.index("hardware") + 0.5
 
     def _row(self, lever):
         if lever.refused:

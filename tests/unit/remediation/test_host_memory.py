@@ -137,10 +137,32 @@ def test_what_is_said_to_be_the_least_is_enough():
 
 
 def test_more_than_there_was():
-    # Killed at the table's lower end: the same is not enough.
+    # Killed at the table's lower end: the same is not enough, and a little more is most often the same.
     killed = host(measured={"peak": 16 * GIB, "killed": True})
-    assert "24Gi, or 17Gi at least" in found(limit="16Gi", sized=killed)["changes"][0]["refused"][0]
-    assert not steps(found(limit="16Gi", sized=killed, max_memory="16Gi"), "planned")
+    assert "24Gi, or 20Gi at least" in found(limit="16Gi", sized=killed)["changes"][0]["refused"][0]
+    for ceiling, expected in (("19Gi", []), ("20Gi", [("planned", {LIMIT: "20Gi", REQUEST: "15Gi"})])):
+        assert (
+            steps(found(limit="16Gi", request="12Gi", sized=killed, max_memory=ceiling), "planned")
+            == expected
+        )
+
+
+def test_killed_just_below_what_the_budget_has_it_gets_more_than_that():
+    # The table ends at 24Gi; nothing was measured.
+    plan = found(limit="23Gi", request="18Gi", max_memory="64Gi")
+    assert steps(plan) == [("planned", {LIMIT: "29Gi", REQUEST: "22Gi"})]
+    assert plan["changes"][0]["change"]["why"].startswith(
+        "a quarter more than the 23.00 GiB at which it was killed"
+    )
+    refused = found(limit="23Gi", request="18Gi", max_memory="28Gi")["changes"][0]["refused"]
+    assert refused == [
+        "resources.limits.memory of 29Gi is above max_memory (vllm_oom_max_memory) of 28Gi by 1.00 GiB"
+    ]
+
+
+def test_a_limit_at_which_nothing_was_killed_is_raised_to_what_the_budget_has():
+    plan = found("memory_limit_low", limit="15Gi", request="11Gi", max_memory="16Gi")
+    assert steps(plan) == [("planned", {LIMIT: "16Gi", REQUEST: "12Gi"})]
 
 
 @pytest.mark.parametrize(("parameters", "least"), [(0.6, "9Gi"), (120, "48Gi")])

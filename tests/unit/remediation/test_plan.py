@@ -28,6 +28,7 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.diagnosis.diagnos
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.documents import DocumentError, change
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.evidence.bundle import read_bundle
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.quantities import GIB
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation import costs
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.plan import plan
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.workload_kinds import LAYOUTS
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.sizing.memory_budget import budgets_of
@@ -242,6 +243,26 @@ def test_a_volume_that_the_limit_does_not_hold_raises_it():
 # Several pods, several findings.
 
 
+def test_what_the_first_failure_rules_out_is_not_said_to_be_impossible():
+    """The diagnosis leaves out what the first failure's cause rules out; the plan says so, or that it is set already."""
+    raised = change("k8s", LIMIT, "increase", None, "alone it makes no room", "rule")
+    # What the risk would recommend is among that.
+    low = finding("memory_limit_low", role="risk")
+    first = finding("kv_max_len", rejected=[raised])
+    (note,) = [text for text in planned(diagnosis(first, low))["notes"] if "memory_limit_low" in text]
+    assert note == (
+        "nothing is planned against memory_limit_low: kv_max_len comes first, and what would help against memory_limit_low is "
+        "among what that rules out"
+    )
+    volume = change("k8s", "volumes.shm", "add", "6Gi", "NCCL's segments", "arithmetic", with_=[LIMIT])
+    seen = evidence(pod(limits={"memory": "8Gi"}, requests={"memory": "6Gi"}))
+    first = finding("shm_exhausted", volume, rejected=[raised])
+    (note,) = planned(diagnosis(first, low), seen, budget(entry()), max_memory="64Gi")["notes"]
+    assert note == (
+        "nothing is planned against memory_limit_low: step 1 against shm_exhausted sets resources.limits.memory already"
+    )
+
+
 def test_a_change_that_two_findings_ask_for_is_planned_once():
     risk = finding("cpu_limit_set", NO_CPU, role="risk", attempt=None)
     found = planned(diagnosis(finding("cpu_throttling", NO_CPU), risk), evidence(pod(limits={"cpu": "4"})))
@@ -400,11 +421,40 @@ def test_a_larger_kv_cache_that_leaves_graphs_no_room_goes_without_graphs():
     assert planned(diagnosis(finding()), None, budget(entry(*menu)), min_model_len=1)["apply"]["step"] is None
 
 
-def test_most_of_the_weights_do_not_go_to_the_host():
+RANKS = {"--tensor-parallel-size": 2, "resources.limits.nvidia.com/gpu": "2"}
+
+
+@pytest.mark.parametrize(
+    ("moved", "expected"),
+    [
+        (4, [{"--cpu-offload-gb": 4}, RANKS]),
+        # More than a tenth of the weights would slow each step down several times: more GPUs come first.
+        (5, [RANKS, {"--cpu-offload-gb": 5}]),
+        (10, [RANKS, {"--cpu-offload-gb": 10}]),
+        (11, [RANKS]),
+    ],
+)
+def test_the_more_weights_would_cross_the_bus_the_later_they_go_to_the_host(moved, expected):
     weights = {"name": "weights", "bytes": 40 * GIB, "proof": "modelled", "error_bytes": 0}
-    for size, expected in ((21, []), (20, [("planned", {"--cpu-offload-gb": 20})])):
-        sized = budget(entry(row("--cpu-offload-gb", "set", size, "speed"), segments=[weights]))
-        assert steps(planned(diagnosis(finding()), None, sized, **EVERYTHING)) == expected
+    menu = (
+        row("--cpu-offload-gb", "set", moved, "speed"),
+        row("--tensor-parallel-size", "increase", 2, "hardware"),
+    )
+    plan = planned(diagnosis(finding()), None, budget(entry(*menu, segments=[weights])), **EVERYTHING)
+    assert [step[1] for step in steps(plan, "planned")] == expected
+
+
+def test_how_long_a_step_waits_for_the_bus_is_said():
+    sized = budget(entry(row("--cpu-offload-gb", "set", 4, "speed")))
+    (item,) = planned(diagnosis(finding()), None, sized, **EVERYTHING)["changes"]
+    # 4.29 GB at 64 GB/s.
+    assert any("4 GiB cross PCIe in each step, 0.067 s at least" in text for text in item["risks"])
+    weights = {"name": "weights", "bytes": 131 * GIB, "proof": "modelled", "error_bytes": 0}
+    sized = budget(entry(row("--cpu-offload-gb", "set", 66, "speed"), segments=[weights]))
+    (left,) = planned(diagnosis(finding()), None, sized, **EVERYTHING)["considered"]
+    assert left["why"].startswith(
+        "of 131.00 GiB of weights on each GPU, 66 GiB cross PCIe in each step, 1.1 s at least"
+    )
 
 
 def test_weights_that_the_node_cannot_hold_are_not_moved_to_it():
@@ -532,6 +582,55 @@ def test_a_rollout_never_waits_for_a_spare_gpu(kind, replicas, strategy, after):
     assert item["restarts"] == {"pods": replicas, "serving": 0}
 
 
+LEAVING = {"conditions": SERVES, "deleted_at": "2026-11-30T06:59:50Z"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ready", "serving"),
+    [
+        # A Deployment's count has no pod that is being deleted, so one that nobody read serves; a StatefulSet's has.
+        ("Deployment", 0, 0),
+        ("Deployment", 1, 1),
+        ("StatefulSet", 1, 0),
+        ("StatefulSet", 2, 1),
+        ("DaemonSet", 1, 0),
+    ],
+)
+def test_a_pod_that_is_being_deleted_does_not_serve(kind, ready, serving):
+    owner = workload(kind, replicas={"desired": 1, "ready": ready, "updated": 1})
+    seen = evidence(pod(limits={"cpu": "4"}, workload=owner), pod("vllm-1", workload=owner, **LEAVING))
+    recommended = change("k8s", CPU, "remove", None, "throttled", "rule")
+    found = planned(diagnosis(finding("cpu_limit_set", recommended)), seen)
+    assert found["changes"][0]["restarts"] == {"pods": 1, "serving": serving}
+    assert [text for text in found["changes"][0]["refused"] if "serving replica" in text] == (
+        ["1 serving replica would be started anew: give allow (vllm_oom_allow) with restart_of_serving"]
+        if serving
+        else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "takes"),
+    [
+        (change("action", "smaller_model", "set", None, "smaller"), "quality"),
+        (change("action", "smaller_quantization", "set", None, "smaller"), "precision"),
+        (change("env", "NCCL_NVLS_ENABLE", "set", "0", "without NVLS"), "speed"),
+        (change("env", "NCCL_NVLS_ENABLE", "remove", None, "with NVLS"), "nothing"),
+        (change("env", "NCCL_BUFFSIZE", "set", "2097152", "smaller buffers"), "speed"),
+        (change("env", "NCCL_BUFFSIZE", "remove", None, "usual buffers"), "nothing"),
+        (change("env", "NCCL_MAX_CTAS", "set", "8", "fewer channels"), "speed"),
+        (change("env", "NCCL_P2P_DISABLE", "set", "1", "no peer access"), "speed"),
+        (change("flag", "--disable-custom-all-reduce", "add", None, "NCCL's own"), "speed"),
+        (change("flag", "--mm-processor-cache-gb", "decrease", 1, "smaller cache"), "speed"),
+        (change("flag", "--mm-processor-cache-gb", "increase", 8, "larger cache"), "nothing"),
+        (change("env", "NCCL_DEBUG", "set", "INFO", "shows more"), "nothing"),
+    ],
+)
+def test_what_a_change_takes_where_no_budget_says_it(item, takes):
+    assert costs.taken(item) == takes
+    assert costs.in_words(takes)
+
+
 def test_downtime_is_one_start_where_the_only_serving_replica_restarts():
     probes = {"startup": {"failure_threshold": 30, "period_seconds": 10}, "liveness": None, "readiness": None}
     seen = pod(limits={"cpu": "4"}, probes=probes, conditions=SERVES)
@@ -628,6 +727,35 @@ def test_more_memory_than_node_or_quota_have_is_refused():
     refused = " ".join(found["changes"][0]["refused"])
     assert "more than the node's allocatable 47.00 GiB" in refused
     assert "ResourceQuota q has limits.memory 46Gi" in refused
+
+
+def ranged(ratio, limit, request, kind="Container", **more):
+    """The plan of a container killed at ``limit`` in a namespace with such a ratio at most."""
+    recommended = change("k8s", LIMIT, "increase", "52Gi", "the loader", "rule")
+    limits = [{"type": kind, "maxLimitRequestRatio": {"memory": ratio}}]
+    seen = evidence(
+        pod(limits={"memory": limit}, requests={"memory": request} if request else {}, **more),
+        namespace={"limit_ranges": [{"name": "r", "limits": limits}]},
+    )
+    asked = diagnosis(finding("host_oom_load", recommended))
+    return planned(asked, seen, budget(entry()), max_memory="64Gi")
+
+
+@pytest.mark.parametrize("kind", ["Container", "Pod"])
+def test_a_limit_range_bounds_how_far_a_limit_is_above_its_request(kind):
+    # 64Gi over a request of 48Gi.
+    assert [step[0] for step in steps(ranged("1334m", "40Gi", "30Gi", kind))] == ["planned"]
+    refused = ranged("1.2", "40Gi", "30Gi", kind)["changes"][0]["refused"]
+    assert refused == [
+        "LimitRange r allows a limit of memory of 1.2 times its request at most, and 64.00 GiB would be more than that of "
+        "48.00 GiB: raise the request, too, or change the LimitRange first"
+    ]
+
+
+def test_a_limit_range_with_a_ratio_demands_a_limit():
+    limits = [{"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}]
+    item = throttled(namespace={"limit_ranges": [{"name": "r", "limits": limits}]})
+    assert item["refused"] == ["LimitRange r refuses pods without a limit of cpu: change it first"]
 
 
 def test_a_paused_object_is_not_changed():
@@ -944,6 +1072,22 @@ def example(name, **limits):
 def test_an_example_is_planned_as_its_log_says(name, limits, expected):
     found = example(name, **limits)
     assert [step for step in steps(found) if step[0] != "advised"] == expected
+
+
+def test_weights_of_half_a_gpu_too_much_take_more_gpus_whatever_is_allowed():
+    found = example("gpu-weights", **EVERYTHING)
+    assert [next(iter(step[1].items())) for step in steps(found, "planned")] == [
+        ("--tensor-parallel-size", 2),
+        ("--pipeline-parallel-size", 2),
+    ]
+    assert (
+        next(
+            item["change"]["value"]
+            for item in found["considered"]
+            if item["change"]["name"] == "--cpu-offload-gb"
+        )
+        == 66
+    )
 
 
 def test_where_the_weights_do_not_fit_the_plan_names_the_gpus_that_hold_them():

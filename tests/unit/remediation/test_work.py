@@ -117,6 +117,17 @@ def test_what_is_for_its_source_gets_a_patch():
     assert (item["live"], item["step"], item["causes"]) == (False, 1, ["kv_max_len"])
 
 
+def test_a_patch_for_the_source_has_the_update_strategy_that_the_plan_announces():
+    strategy = {"before": {"type": "RollingUpdate"}, "after": {"type": "Recreate"}, "why": "one replica"}
+    step = dict(planned(1, "kv_max_len", how="patch"), strategy=strategy)
+    (item,) = work(plan(of("llama", step, step=None)))["patch"]
+    assert [(change["name"], change["after"]) for change in item["changes"]] == [
+        ("--max-model-len", 1),
+        ("strategy", {"type": "Recreate"}),
+    ]
+    assert item["changes"][1]["container"] == "vllm"
+
+
 def test_an_object_of_no_cluster_has_no_work():
     nameless = of("llama", planned(1, "kv_max_len", how="patch"), step=None)
     nameless["object"] = dict(edited("llama"), name=None, kind=None)

@@ -204,6 +204,20 @@ def test_costs_come_in_order_and_what_does_not_help_last():
     assert [row["helps"] for row in rows] == sorted((row["helps"] for row in rows), reverse=True)
 
 
+@pytest.mark.parametrize(("gib", "first"), [(18.0, "--cpu-offload-gb"), (11.6, "--tensor-parallel-size")])
+def test_much_of_the_weights_on_the_host_comes_after_more_gpus(gib, first):
+    rows = fit.changes(
+        ARCH, card(gib, compute_capability=(8, 6), nvlink=False), {"max_model_len": 8192}, "0.19.0"
+    )
+    dear = [
+        row for row in rows if row["helps"] and row["name"] in ("--cpu-offload-gb", "--tensor-parallel-size")
+    ]
+    offload = next(row["value"] for row in dear if row["name"] == "--cpu-offload-gb")
+    assert dear[0]["name"] == first
+    # Of 15 GiB of weights.
+    assert (offload <= 1) == (first == "--cpu-offload-gb")
+
+
 def test_every_change_is_one_that_vllm_or_the_collection_knows():
     starts = (
         (ARCH, L4, {"max_model_len": 131072, "enable_lora": True, "max_loras": 4, "speculative_tokens": 2}),
