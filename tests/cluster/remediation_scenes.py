@@ -10,10 +10,12 @@ The answers come from the mechanism, never from what the plan says: where two ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from manifests import ended, engine, http_probe, owner, pod_spec, runs_for
+from harness import Kubectl
+from manifests import ended, engine, http_probe, now_unready, owner, pod_spec, ready, runs_for, waiting
 from scenes import READY
 from testcluster.addresses import free_ports
 
@@ -55,7 +57,8 @@ def gone(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Scene:
-    """object: what to apply; its pods have the label app=NAME. settled(pods): whether the death has happened.
+    """object: what to apply; its pods have the label app=NAME. settled(pods): whether the death has happened. act(kubectl, pod):
+    what somebody does to its pod then, until ``after``.
 
     cause: of the trigger, None where nothing failed. remedies: what may be written, by the CHANGE's name, each with a test
     of the new value; at least one of ``needs`` (default: of them all) is. Empty: nothing may be written, whatever is
@@ -72,6 +75,15 @@ class Scene:
     verdict: str | None = None
     never: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
+    act: Callable[[Kubectl, dict], object] | None = None
+    after: Callable[[list[dict]], bool] | None = None
+
+    @property
+    def deaths(self) -> set[str]:
+        """The kinds of death in what its engine is told (STANDIN_DEATHS, STANDIN_DEATHS_<n>)."""
+        (container,) = self.object["spec"]["template"]["spec"]["containers"]
+        told = (entry["value"] for entry in container["env"] if entry["name"].startswith("STANDIN_DEATHS"))
+        return {re.match(r"\w+", death).group() for text in told for death in re.split("[,+]", text)}
 
 
 def engine_of(*arguments: str, startup: int | None = None, liveness: int | None = None, **options) -> dict:
@@ -92,8 +104,10 @@ def _recorded(*arguments: str, gpu: str, version: str = "0.11.0", **options) -> 
     return engine_of(*arguments, version=version, env=env, **options)
 
 
-def owned_by(name: str, container: dict, kind: str = "Deployment", **fields) -> dict:
-    made = owner(kind, name, pod_spec(container), **fields)
+def owned_by(
+    name: str, container: dict, kind: str = "Deployment", volumes: Iterable[dict] = (), **fields
+) -> dict:
+    made = owner(kind, name, pod_spec(container, volumes=list(volumes) or None), **fields)
     if kind == "DaemonSet":
         del made["spec"]["replicas"]
     if kind == "StatefulSet":
@@ -105,34 +119,94 @@ def owned_by(name: str, container: dict, kind: str = "Deployment", **fields) -> 
 GPU_SIZES = (UTILIZATION, "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens")
 OTHER_MEMORY = (LIMIT, "volumes.shm", "volumes.shm.sizeLimit")
 ROOMY = (*SMALL, UTILIZATION, "0.97", "--max-num-seqs", "1024")
+SERVES_SHORTLY = {"STANDIN_SERVING_SECONDS": "0.2"}
 DEAD, KILLED, BY_PROBE = ended(exitCode=1), ended(reason="OOMKilled"), ended(exitCode=143)
 
 
+AT_SHM = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+
+
+def in_memory(size: str) -> dict:
+    """The volume of AT_SHM."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+
+
 def host_scenes() -> Iterator[Scene]:
-    """Host memory and /dev/shm."""
+    """Host memory."""
+    more = {LIMIT: memory(161, 12288), REQUEST: memory(32, 12288)}
     yield Scene(
         "host",
         owned_by("host", engine_of(*SMALL, "--api-key", API_KEY, deaths="host_oom:160", memory="96Mi")),
         KILLED,
         "host_oom_load",
-        {LIMIT: memory(161, 12288), REQUEST: memory(32, 12288)},
+        more,
         (LIMIT,),
         "served",
         never=GPU_SIZES,
     )
-    crowd = engine_of(
-        *SMALL, "-tp", "2", deaths="shm:100", memory="512Mi", gpus=2, env={"PYTHONFAULTHANDLER": "1"}
-    )
     yield Scene(
-        "shm",
-        owned_by("shm", crowd),
-        DEAD,
-        "shm_exhausted",
-        # What is written there counts against the limit.
-        {"volumes.shm": memory(101, 65536), LIMIT: memory(612, 12288), REQUEST: memory(32, 12288)},
-        ("volumes.shm",),
+        # The kernel takes the engine core, and the container ends with 1.
+        "child",
+        owned_by("child", engine_of(deaths="host_oom_child:160", memory="96Mi")),
+        ended(reason="OOMKilled", exitCode=1),
+        "host_oom_load",
+        more,
+        (LIMIT,),
         "served",
         never=GPU_SIZES,
+    )
+
+
+def shm_scenes() -> Iterator[Scene]:
+    """/dev/shm: the 64 MiB that a container has by default, or a volume of that size."""
+    # What is written there counts against the limit.
+    counted = {LIMIT: memory(612, 12288), REQUEST: memory(32, 12288)}
+    told = {"PYTHONFAULTHANDLER": "1", "NCCL_DEBUG": "WARN"}
+
+    def crowd(deaths: str, **options) -> dict:
+        """Two ranks, with what makes them say what they ran out of."""
+        return engine_of(*SMALL, "-tp", "2", deaths=deaths, memory="512Mi", gpus=2, env=told, **options)
+
+    for name, container in (
+        ("shm", crowd("shm:100")),
+        ("segments", crowd("shm_nccl:100")),
+        # vLLM's own check finds that 160 MiB don't fit.
+        ("checked", crowd("shm:100", version="0.28.0")),
+    ):
+        yield Scene(
+            name,
+            owned_by(name, container),
+            DEAD,
+            "shm_exhausted",
+            {"volumes.shm": memory(101, 65536), **counted},
+            ("volumes.shm",),
+            "served",
+            never=GPU_SIZES,
+        )
+    yield Scene(
+        "volume",
+        owned_by("volume", crowd("shm:100", **AT_SHM), volumes=[in_memory("64Mi")]),
+        DEAD,
+        "shm_exhausted",
+        {"volumes.shm.sizeLimit": memory(101, 65536), **counted},
+        ("volumes.shm.sizeLimit",),
+        "served",
+        never=GPU_SIZES,
+    )
+    yield Scene(
+        # What is left in a memory-backed /dev/shm counts: there is room in it, and none in the limit.
+        "counted",
+        owned_by(
+            "counted",
+            engine_of(*SMALL, deaths="shm_fill:160", memory="96Mi", **AT_SHM),
+            volumes=[in_memory("512Mi")],
+        ),
+        KILLED,
+        "host_oom_load",
+        {LIMIT: memory(161, 12288), REQUEST: memory(32, 12288)},
+        (LIMIT,),
+        "served",
+        never=(*GPU_SIZES, "volumes.shm", "volumes.shm.sizeLimit"),
     )
 
 
@@ -200,8 +274,12 @@ def gpu_scenes() -> Iterator[Scene]:
     )
     yield Scene(
         "serving",
-        owned_by("serving", engine_of(*ROOMY, deaths="cuda_oom_exit0?gpu_memory_utilization>0.95")),
-        ended(exitCode=0),
+        owned_by(
+            "serving",
+            engine_of(*ROOMY, deaths="cuda_oom_exit0?gpu_memory_utilization>0.95", env=SERVES_SHORTLY),
+        ),
+        # While it serves again, for as long as that lasts, nobody restarts it.
+        waiting("CrashLoopBackOff"),
         "serving_gpu_oom",
         below,
         (UTILIZATION,),
@@ -264,6 +342,12 @@ def gpu_scenes() -> Iterator[Scene]:
     )
 
 
+def send_sigterm(kubectl: Kubectl, pod: dict) -> None:
+    """To the engine's first process, as somebody does from inside the container."""
+    metadata = pod["metadata"]
+    kubectl("exec", metadata["name"], "-n", metadata["namespace"], "-c", "vllm", "--", "kill", "1")
+
+
 def scenes_without_a_cure() -> Iterator[Scene]:
     """Deaths that no setting cures: whatever is allowed, nothing is written, or what was tried is taken back."""
     wrong = (*GPU_SIZES, *OTHER_MEMORY)
@@ -310,6 +394,55 @@ def scenes_without_a_cure() -> Iterator[Scene]:
         never=wrong,
     )
     yield Scene("hang", owned_by("hang", engine_of(deaths="hang")), runs_for(5), None, never=wrong)
+    # 137 without a word of the kernel or the kubelet: nobody knows who sent it.
+    yield Scene(
+        "unattributed",
+        owned_by("unattributed", engine_of(deaths="exit:137")),
+        ended(exitCode=137, reason="Error"),
+        "sigkill_unattributed",
+        never=wrong,
+    )
+    yield Scene(
+        "stopped",
+        owned_by("stopped", engine_of(deaths="sigterm", env={"STANDIN_TERM_CODE": "143"})),
+        ready(),
+        "sigterm_shutdown",
+        never=wrong,
+        act=send_sigterm,
+        after=ended(exitCode=143),
+    )
+    # It takes fewer batched tokens, or fewer sequences, and by the budget of this model there is room: nothing says how many.
+    yield Scene(
+        "profile",
+        owned_by("profile", engine_of(deaths="cuda_oom@profile")),
+        DEAD,
+        "profile_run_oom",
+        never=(UTILIZATION, *OTHER_MEMORY),
+    )
+    # ENOSPC alone names no file system.
+    yield Scene(
+        "left",
+        owned_by("left", engine_of(deaths="shm_fill:100", memory="512Mi")),
+        DEAD,
+        "not_memory_config",
+        never=wrong,
+    )
+    # Memory that grew while it served: a larger limit alone only moves the kill to a later time.
+    yield Scene(
+        "growth",
+        owned_by("growth", engine_of(deaths="host_oom_child_exit0:160", memory="96Mi")),
+        ended(reason="OOMKilled", exitCode=0),
+        "host_oom_growth",
+        never=wrong,
+    )
+    # The server goes on without its engine, and nothing that can be read tells who killed that.
+    yield Scene(
+        "headless",
+        owned_by("headless", engine_of(deaths="host_oom_child_lives:160", memory="96Mi")),
+        now_unready,
+        "undetermined",
+        never=wrong,
+    )
     # Two of three serve with the same template. They share the node's network: each takes a port that is free.
     sick = engine_of(
         memory="96Mi", env={"STANDIN_DEATHS_1": "host_oom:160"}, pod_name=True, readinessProbe=READY

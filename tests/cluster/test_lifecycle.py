@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from harness import Kubectl, wait_for
 from manifests import busybox, pod
 from testcluster import HOME, Failed, Missing, control_plane, programs
 from testcluster.cluster import Cluster, own_cluster
+from testcluster.processes import Processes
 
 # Starts a cluster, says where, and waits to be ended.
 PROGRAM = """
@@ -113,3 +115,25 @@ def test_its_secrets_are_readable_by_its_owner_only(cluster):
     assert cluster.folder.stat().st_mode & 0o077 == 0
     token = json.loads(cluster.kubeconfig.read_text())["users"][0]["user"]["token"]
     assert token not in " ".join(word for kept in cluster.processes.known().values() for word in kept["argv"])
+
+
+# Its first thread ends at once, and another one holds a port for a second: so ends a killed API server on a busy machine.
+HOLDING = """
+import ctypes, socket, threading, time
+held = socket.create_server(("127.0.0.1", 0))
+print(held.getsockname()[1], flush=True)
+threading.Thread(target=time.sleep, args=(1,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_threads_still_hold_its_port_runs(tmp_path):
+    processes = Processes(tmp_path)
+    processes.start("holding", [sys.executable, "-c", HOLDING])
+    port = int(wait_for("its port", lambda: processes.log_tail("holding")))
+    pid = processes.pid("holding")
+    wait_for("its first thread has ended", lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text())
+    assert processes.runs("holding")
+    wait_for("it has ended", lambda: not processes.runs("holding"), every=0.01)
+    socket.create_server(("127.0.0.1", port)).close()
+    os.waitpid(pid, 0)

@@ -27,7 +27,9 @@ from remediation_scenes import (
     probe_scenes,
     scenes_without_a_cure,
     scenes_without_permission,
+    shm_scenes,
 )
+from testcluster import HOME
 
 pytestmark = [pytest.mark.kubelet, pytest.mark.ours]
 
@@ -43,6 +45,16 @@ PERMITTED = {
     "soak": "3s",
 }
 KEY = {"VLLM_OOM_API_KEY": API_KEY}
+# The scenes by the part of their namespace's name.
+STAGED = {
+    "host": by_name(host_scenes),
+    "shm": by_name(shm_scenes),
+    "probe": by_name(probe_scenes),
+    "gpu": by_name(gpu_scenes),
+    "incurable": by_name(scenes_without_a_cure),
+    "unpermitted": by_name(scenes_without_permission),
+}
+CURABLE = ("host", "shm", "probe", "gpu")
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -89,6 +101,13 @@ class Stage:
             wait_for(
                 f"{scene.name} has happened", lambda s=scene: s.settled(self.pods(s.name)), SETTLED_WITHIN_S
             )
+            if scene.act:
+                scene.act(self.kubectl, *self.pods(scene.name))
+                wait_for(
+                    f"{scene.name} has happened, after what was done to it",
+                    lambda s=scene: s.after(self.pods(s.name)),
+                    SETTLED_WITHIN_S,
+                )
 
     def look(self, when: str) -> None:
         """Keep how the objects are, and fail where the stand-in could not play what came of a change."""
@@ -136,24 +155,19 @@ def wrote(entry: Mapping, namespace: str) -> bool:
 
 @pytest.fixture(scope="module")
 def stages(kubectl: Kubectl, audit: Audit, runbook: Runbook) -> Iterator[dict[str, Stage]]:
-    """What was done to each namespace, beside each other: the runs of one wait for those of no other."""
-    made = {
-        "settings": by_name(host_scenes, probe_scenes),
-        "gpu": by_name(gpu_scenes),
-        "incurable": by_name(scenes_without_a_cure),
-        "unpermitted": by_name(scenes_without_permission),
-    }
+    """What was done to each namespace, a few beside each other."""
     found = {
-        name: Stage(kubectl, audit, f"remedy-{name}-{os.getpid()}", scenes) for name, scenes in made.items()
+        name: Stage(kubectl, audit, f"remedy-{name}-{os.getpid()}", scenes) for name, scenes in STAGED.items()
     }
     for stage in found.values():
         stage.up()
 
-    def cure(stage: Stage) -> None:
-        stage.run("check", runbook, options=["--check", "--diff"], apply=True, **PERMITTED)
-        stage.run("apply", runbook, options=["--diff"], apply=True, **PERMITTED)
-        stage.run("again", runbook, apply=True, **PERMITTED)
-        stage.run("rollback", runbook, ROLLBACK)
+    def cure(*curing: Stage) -> None:
+        for stage in curing:
+            stage.run("check", runbook, options=["--check", "--diff"], apply=True, **PERMITTED)
+            stage.run("apply", runbook, options=["--diff"], apply=True, **PERMITTED)
+            stage.run("again", runbook, apply=True, **PERMITTED)
+            stage.run("rollback", runbook, ROLLBACK)
 
     def refuse(*refusing: Stage) -> None:
         for stage in refusing:
@@ -167,14 +181,19 @@ def stages(kubectl: Kubectl, audit: Audit, runbook: Runbook) -> Iterator[dict[st
                     stage.settle()
                     stage.look("before")
                 what(*on)
-            except BaseException as error:  # shown by the tests of that namespace
-                on[0].error = error
+            except BaseException as error:  # shown by the tests of those namespaces
+                for stage in on:
+                    stage.error = error
 
         thread = threading.Thread(target=safely)
         thread.start()
         return thread
 
-    threads = [work(cure, found["settings"]), work(cure, found["gpu"])]
+    # The node's memory holds what those of "host" ask for, and not that of "shm" beside it.
+    threads = [
+        work(cure, found["host"], found["shm"]),
+        work(cure, found["probe"], found["gpu"]),
+    ]
     threads.append(work(refuse, found["incurable"], found["unpermitted"]))
     for thread in threads:
         thread.join()
@@ -183,10 +202,8 @@ def stages(kubectl: Kubectl, audit: Audit, runbook: Runbook) -> Iterator[dict[st
         stage.down()
 
 
-SETTINGS, GPU = by_name(host_scenes, probe_scenes), by_name(gpu_scenes)
-INCURABLE, UNPERMITTED = by_name(scenes_without_a_cure), by_name(scenes_without_permission)
-CURED = [("settings", name) for name in SETTINGS] + [("gpu", name) for name in GPU]
-REFUSED = [("incurable", name) for name in INCURABLE] + [("unpermitted", name) for name in UNPERMITTED]
+CURED = [(where, name) for where in CURABLE for name in STAGED[where]]
+REFUSED = [(where, name) for where in ("incurable", "unpermitted") for name in STAGED[where]]
 of_the_cured = pytest.mark.parametrize(("where", "name"), CURED)
 of_the_refused = pytest.mark.parametrize(("where", "name"), REFUSED)
 of_all = pytest.mark.parametrize(("where", "name"), CURED + REFUSED)
@@ -210,6 +227,16 @@ def changes_of(became: Mapping) -> list[dict]:
         for change in attempt["changes"]
         if change["name"] != "strategy"
     ]
+
+
+def test_every_death_of_the_stand_in_is_staged():
+    """The table of programs/engine/settings.go, which has each with the phase that it comes in."""
+    source = (HOME / "programs" / "engine" / "settings.go").read_text()
+    table = re.search(r"^var naturalPhase = map\[string\]phase\{\n(.*?)^\}", source, re.MULTILINE | re.DOTALL)
+    known = set(re.findall(r'"(\w+)":', table.group(1)))
+    assert {"none", "host_oom", "cpu"} < known
+    staged = {death for scenes in STAGED.values() for scene in scenes.values() for death in scene.deaths}
+    assert staged == known
 
 
 @of_all
@@ -312,7 +339,7 @@ def test_what_has_no_cure_or_no_permission_stays_as_it_is(stages, where, name):
 
 
 def test_nothing_shows_the_key(stages):
-    stage = stage_of(stages, "settings", "rollback")
+    stage = stage_of(stages, "host", "rollback")
     for when, run in stage.runs.items():
         shown = run.output + run.report + json.dumps([run.evidence, run.diagnosis, run.plan, run.outcome])
         assert API_KEY not in shown, when

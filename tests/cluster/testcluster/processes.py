@@ -18,14 +18,16 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str | None:
-    """The kernel's start time of a process, in clock ticks; None when it has ended (also as a zombie)."""
+    """The kernel's start time of a process, in clock ticks; None when it has ended (also as a zombie).
+
+    A zombie with other threads hasn't: they still hold its files and its ports.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        # Its first thread may be a zombie while others still hold its ports.
-        ended = fields[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (OSError, IndexError):
         return None
-    return None if ended else fields[19]
+    state, threads, started = fields[0], int(fields[17]), fields[19]
+    return None if state in "ZX" and threads <= 1 else started
 
 
 class Processes:

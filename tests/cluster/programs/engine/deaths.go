@@ -68,7 +68,7 @@ func (e *engine) die(f fate) {
 		e.childDies("shm", f)
 	case "shm_nccl":
 		e.checkShm()
-		e.failShmSegment()
+		e.reserveShmSegments(int(f.argument))
 	case "shm_fill":
 		e.fillShm(int(f.argument))
 	case "cuda_oom":
@@ -277,30 +277,36 @@ func (e *engine) checkShm() {
 // The size of one NCCL segment: llm-d/llm-d#352.
 const ncclSegment = 33030528
 
-// failShmSegment reserves NCCL's segments until /dev/shm has no room, which NCCL reports instead of dying.
-func (e *engine) failShmSegment() {
-	for reserved := 0; reserved < e.ceilingMiB*mib; reserved += ncclSegment {
+// reserveShmSegments reserves NCCL's segments up to a need, or until /dev/shm has no room, which NCCL reports instead of dying.
+func (e *engine) reserveShmSegments(needMiB int) {
+	for reserved := 0; needMiB == 0 || reserved < needMiB*mib; reserved += ncclSegment {
+		if reserved >= e.ceilingMiB*mib {
+			e.log.standin("%s took %d MiB without an error (STANDIN_CEILING_MIB)", e.shmFolder, e.ceilingMiB)
+			e.exit(2)
+		}
 		file, err := os.CreateTemp(e.shmFolder, "nccl-")
 		if err == nil {
-			name := file.Name()
 			err = syscall.Fallocate(int(file.Fd()), 0, 0, ncclSegment)
+			_ = file.Close()
 			if err == nil {
 				continue
 			}
-			_ = os.Remove(name)
-			e.sayShmSegment(filepath.Base(name))
+			e.sayShmSegment(filepath.Base(file.Name()))
 		}
-		// NCCL cleans up behind itself on this way out.
-		if left, globErr := filepath.Glob(filepath.Join(e.shmFolder, "nccl-*")); globErr == nil {
-			for _, name := range left {
-				_ = os.Remove(name)
-			}
-		}
+		e.removeShmSegments()
 		e.failInWorker(0, false, []frame{{"vllm/distributed/device_communicators/pynccl_wrapper.py", "NCCL_CHECK", `raise RuntimeError(f"NCCL error: {error_str}")`}},
 			"RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)")
 	}
-	e.log.standin("%s took %d MiB without an error (STANDIN_CEILING_MIB)", e.shmFolder, e.ceilingMiB)
-	e.exit(2)
+	e.removeShmSegments()
+}
+
+// removeShmSegments: NCCL cleans up behind itself, also on this way out.
+func (e *engine) removeShmSegments() {
+	if left, err := filepath.Glob(filepath.Join(e.shmFolder, "nccl-*")); err == nil {
+		for _, name := range left {
+			_ = os.Remove(name)
+		}
+	}
 }
 
 // sayShmSegment is visible with NCCL_DEBUG only, as NCCL's warnings are.

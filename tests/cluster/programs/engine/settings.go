@@ -90,7 +90,7 @@ var naturalPhase = map[string]phase{
 // Which deaths take an argument. Those that need not have one do without limit what they do with one up to a need.
 var (
 	needsArgument = []string{"exit", "slow", "cpu", "shm_fill"}
-	takesNeed     = []string{"host_oom", "host_oom_child", "host_oom_child_exit0", "host_oom_child_lives", "shm"}
+	takesNeed     = []string{"host_oom", "host_oom_child", "host_oom_child_exit0", "host_oom_child_lives", "shm", "shm_nccl"}
 )
 
 // fate is one death of an item of STANDIN_DEATHS: kind[:argument][@phase][?conditions].
