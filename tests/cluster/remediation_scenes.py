@@ -471,9 +471,9 @@ def scenes_without_permission() -> Iterator[Scene]:
         never=("--max-model-len", "--max-num-batched-tokens", *OTHER_MEMORY),
         says=("vllm_oom_min_concurrency",),
     )
+    curable = {scene.name: scene for scene in (*host_scenes(), *gpu_scenes())}
     for name, needed in (("host", "vllm_oom_max_memory"), ("length", "vllm_oom_min_model_len")):
-        scene = next(scene for scene in (*host_scenes(), *gpu_scenes()) if scene.name == name)
-        yield replace(scene, remedies={}, needs=(), verdict=None, says=(needed,))
+        yield replace(curable[name], remedies={}, needs=(), verdict=None, says=(needed,))
 
 
 def by_name(*makers: Callable[[], Iterator[Scene]]) -> dict[str, Scene]:

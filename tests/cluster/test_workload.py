@@ -430,7 +430,7 @@ def test_no_output_shows_the_key_and_the_container_keeps_it(
     first = played(PLAY, called=name, run="r1")
     changed = scene.spec("Deployment", name)
     second = played(PLAY, called=name, run="r1")
-    third = played(PLAY.split("  tasks:")[0] + "  tasks:" + WRONG + UNDO, called=name)
+    third = played(PLAY.split("  tasks:", maxsplit=1)[0] + "  tasks:" + WRONG + UNDO, called=name)
     assert scene.spec("Deployment", name) == before
     for printed in (checked, first, second, third):
         assert KEY not in printed
@@ -569,11 +569,11 @@ class Interfering(access.Writer):
     times = 0
     what = ()
 
-    def patch(self, path, patch, dry_run=False):
+    def patch(self, path, operations, dry_run=False):
         if not dry_run and type(self).times:
             type(self).times -= 1
             type(self).what()
-        return super().patch(path, patch, dry_run)
+        return super().patch(path, operations, dry_run)
 
 
 @pytest.fixture
