@@ -41,10 +41,14 @@ def candidates(finding, entry, pod, container, room):
 
 
 def _order(step, weights):
-    """Singles before pairs, the cheapest first; hardware and what a person does last. weights: a GPU's, in bytes, or None."""
+    """Singles before pairs, the cheapest first; hardware and what a person does last. weights: a GPU's, in bytes, or None.
+
+    What is tried to find the fault is taken back afterwards, so that the most telling is tried first, as the diagnosis has it.
+    """
     by_person = step.trial or any(row["target"] == "action" for row in step.rows)
     changed = [row for row in step.rows if row["target"] in ("flag", "env")]
-    return (by_person, _resort(step, weights), len(changed) > 1, costs.rank(step.costs))
+    rank = 0 if step.trial else costs.rank(step.costs)
+    return (by_person, _resort(step, weights), len(changed) > 1, rank)
 
 
 def _resort(step, weights):

@@ -53,6 +53,7 @@ _TAKEN = {
     "--enable-sleep-mode": "features",
     "--tensor-parallel-size": "hardware",
     "--pipeline-parallel-size": "hardware",
+    "larger_gpu": "hardware",
 }
 # Flags that give the engine more ranks, each of which needs a GPU -> the setting.
 RANKS = {
@@ -94,7 +95,7 @@ _IN_WORDS = {
     "precision": "precision of the answers",
     "quality": "quality of the answers",
     "features": "a feature",
-    "hardware": "nothing, but needs more GPUs",
+    "hardware": "nothing, but needs more or larger GPUs",
 }
 # Bytes per second of PCIe 5.0 with 16 lanes.
 _PCIE = 64e9

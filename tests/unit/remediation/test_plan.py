@@ -444,6 +444,23 @@ def test_the_more_weights_would_cross_the_bus_the_later_they_go_to_the_host(move
     assert [step[1] for step in steps(plan, "planned")] == expected
 
 
+def test_what_a_person_does_is_in_the_order_of_what_it_takes_and_what_is_tried_in_that_of_the_diagnosis():
+    actions = [change("action", name, "set", None, "x", "rule") for name in ("larger_gpu", "smaller_model")]
+    actions.append(change("action", "smaller_quantization", "set", None, "x", "rule"))
+    found = planned(diagnosis(finding("gpu_weights_oom", *actions)))
+    assert [item["change"]["name"] for item in found["changes"]] == [
+        "smaller_quantization",
+        "smaller_model",
+        "larger_gpu",
+    ]
+    tried = [
+        change("env", "NCCL_P2P_DISABLE", "set", "1", "the usual one", "rule"),
+        change("env", "NCCL_DEBUG", "set", "INFO", "it shows more", "rule"),
+    ]
+    found = planned(diagnosis(finding("nccl_not_memory", *tried)))
+    assert [item["change"]["name"] for item in found["changes"]] == ["NCCL_P2P_DISABLE", "NCCL_DEBUG"]
+
+
 def test_how_long_a_step_waits_for_the_bus_is_said():
     sized = budget(entry(row("--cpu-offload-gb", "set", 4, "speed")))
     (item,) = planned(diagnosis(finding()), None, sized, **EVERYTHING)["changes"]
@@ -614,6 +631,7 @@ def test_a_pod_that_is_being_deleted_does_not_serve(kind, ready, serving):
     [
         (change("action", "smaller_model", "set", None, "smaller"), "quality"),
         (change("action", "smaller_quantization", "set", None, "smaller"), "precision"),
+        (change("action", "larger_gpu", "set", None, "larger"), "hardware"),
         (change("env", "NCCL_NVLS_ENABLE", "set", "0", "without NVLS"), "speed"),
         (change("env", "NCCL_NVLS_ENABLE", "remove", None, "with NVLS"), "nothing"),
         (change("env", "NCCL_BUFFSIZE", "set", "2097152", "smaller buffers"), "speed"),
