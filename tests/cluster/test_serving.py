@@ -25,7 +25,7 @@ from ansible_collections.vllm_runbook.oom.plugins.modules.serving_info import ar
 
 pytestmark = pytest.mark.kubelet
 
-OFF = {"STANDIN_LAW": "off"}
+OFF = {"STANDIN_LAW": "off", "STANDIN_STEP": "0.05"}
 KEY = "sk-never-shown-8f2c"
 PATIENCE_S = 90.0
 
@@ -106,23 +106,40 @@ def daemon_set(engines):
     return made
 
 
-@pytest.mark.parametrize("version", ["0.13.0", "0.19.1"])
-@pytest.mark.parametrize(
-    ("arguments", "task"),
-    [
-        (("m", "--task", "embed"), "embed"),
-        (("m", "--convert", "classify"), "classify"),
-        (("m", "--task", "score"), "score"),
-        (("m", "--convert", "reward"), "pool"),
-        # Nothing tells these but the server.
-        (("openai/whisper-large-v3",), "transcribe"),
-        (("Qwen/Qwen3-Embedding-8B",), "embed"),
-    ],
+VERSIONS = ("0.13.0", "0.19.1")
+MODELS = (
+    (("m", "--task", "embed"), "embed"),
+    (("m", "--convert", "classify"), "classify"),
+    (("m", "--task", "score"), "score"),
+    (("m", "--convert", "reward"), "pool"),
+    # Nothing tells these but the server.
+    (("openai/whisper-large-v3",), "transcribe"),
+    (("Qwen/Qwen3-Embedding-8B",), "embed"),
 )
-def test_each_kind_of_model_gets_its_own_request(engines, version, arguments, task):
-    engines.start(engines.engine(*arguments, version=version))
-    serving = engines.seen()
-    assert (serving["verdict"], serving["engine"]["task"]) == ("served", task), serving
+
+
+@pytest.fixture(scope="module")
+def models(cluster, kubectl):
+    """``{(version, index of MODELS): (Engines, name)}``: one engine for each, started together."""
+    place = f"models-{os.getpid()}"
+    kubectl("create", "namespace", place)
+    kubectl("wait", "--for=create", "serviceaccount/default", "-n", place, "--timeout=30s")
+    started = {}
+    for version in VERSIONS:
+        for index, (arguments, _task) in enumerate(MODELS):
+            engines, name = Engines(cluster, kubectl, place), f"v{version.replace('.', '-')}-{index}"
+            engines.start(engines.engine(*arguments, version=version), name=name)
+            started[version, index] = (engines, name)
+    yield started
+    kubectl("delete", "namespace", place, "--wait=false")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("index", range(len(MODELS)))
+def test_each_kind_of_model_gets_its_own_request(models, version, index):
+    engines, name = models[version, index]
+    serving = engines.seen(name=name)
+    assert (serving["verdict"], serving["engine"]["task"]) == ("served", MODELS[index][1]), serving
 
 
 def test_an_engine_without_probes_is_waited_for_until_it_listens(engines):
