@@ -47,14 +47,13 @@ PERMITTED = {
 KEY = {"VLLM_OOM_API_KEY": API_KEY}
 # The scenes by the part of their namespace's name.
 STAGED = {
-    "host": by_name(host_scenes),
+    "settings": by_name(host_scenes, probe_scenes),
     "shm": by_name(shm_scenes),
-    "probe": by_name(probe_scenes),
     "gpu": by_name(gpu_scenes),
     "incurable": by_name(scenes_without_a_cure),
     "unpermitted": by_name(scenes_without_permission),
 }
-CURABLE = ("host", "shm", "probe", "gpu")
+CURABLE = ("settings", "shm", "gpu")
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -189,11 +188,8 @@ def stages(kubectl: Kubectl, audit: Audit, runbook: Runbook) -> Iterator[dict[st
         thread.start()
         return thread
 
-    # The node's memory holds what those of "host" ask for, and not that of "shm" beside it.
-    threads = [
-        work(cure, found["host"], found["shm"]),
-        work(cure, found["probe"], found["gpu"]),
-    ]
+    # The node's memory holds what those of "settings" ask for, and not that of "shm" beside it.
+    threads = [work(cure, found["settings"], found["shm"]), work(cure, found["gpu"])]
     threads.append(work(refuse, found["incurable"], found["unpermitted"]))
     for thread in threads:
         thread.join()
@@ -339,7 +335,7 @@ def test_what_has_no_cure_or_no_permission_stays_as_it_is(stages, where, name):
 
 
 def test_nothing_shows_the_key(stages):
-    stage = stage_of(stages, "host", "rollback")
+    stage = stage_of(stages, "settings", "rollback")
     for when, run in stage.runs.items():
         shown = run.output + run.report + json.dumps([run.evidence, run.diagnosis, run.plan, run.outcome])
         assert API_KEY not in shown, when

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,12 +20,12 @@ from reader import as_user
 from testcluster import ROOT, kinds
 from testcluster.addresses import free_ports
 
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, watch
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.rollout import access, places, progress, watch
 from ansible_collections.vllm_runbook.oom.plugins.modules.serving_info import argument_spec, query_of
 
 pytestmark = pytest.mark.kubelet
 
-OFF = {"STANDIN_LAW": "off"}
+OFF = {"STANDIN_LAW": "off", "STANDIN_STEP": "0.05"}
 KEY = "sk-never-shown-8f2c"
 PATIENCE_S = 90.0
 
@@ -105,23 +106,40 @@ def daemon_set(engines):
     return made
 
 
-@pytest.mark.parametrize("version", ["0.13.0", "0.19.1"])
-@pytest.mark.parametrize(
-    ("arguments", "task"),
-    [
-        (("m", "--task", "embed"), "embed"),
-        (("m", "--convert", "classify"), "classify"),
-        (("m", "--task", "score"), "score"),
-        (("m", "--convert", "reward"), "pool"),
-        # Nothing tells these but the server.
-        (("openai/whisper-large-v3",), "transcribe"),
-        (("Qwen/Qwen3-Embedding-8B",), "embed"),
-    ],
+VERSIONS = ("0.13.0", "0.19.1")
+MODELS = (
+    (("m", "--task", "embed"), "embed"),
+    (("m", "--convert", "classify"), "classify"),
+    (("m", "--task", "score"), "score"),
+    (("m", "--convert", "reward"), "pool"),
+    # Nothing tells these but the server.
+    (("openai/whisper-large-v3",), "transcribe"),
+    (("Qwen/Qwen3-Embedding-8B",), "embed"),
 )
-def test_each_kind_of_model_gets_its_own_request(engines, version, arguments, task):
-    engines.start(engines.engine(*arguments, version=version))
-    serving = engines.seen()
-    assert (serving["verdict"], serving["engine"]["task"]) == ("served", task), serving
+
+
+@pytest.fixture(scope="module")
+def models(cluster, kubectl):
+    """``{(version, index of MODELS): (Engines, name)}``: one engine for each, started together."""
+    place = f"models-{os.getpid()}"
+    kubectl("create", "namespace", place)
+    kubectl("wait", "--for=create", "serviceaccount/default", "-n", place, "--timeout=30s")
+    started = {}
+    for version in VERSIONS:
+        for index, (arguments, _task) in enumerate(MODELS):
+            engines, name = Engines(cluster, kubectl, place), f"v{version.replace('.', '-')}-{index}"
+            engines.start(engines.engine(*arguments, version=version), name=name)
+            started[version, index] = (engines, name)
+    yield started
+    kubectl("delete", "namespace", place, "--wait=false")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("index", range(len(MODELS)))
+def test_each_kind_of_model_gets_its_own_request(models, version, index):
+    engines, name = models[version, index]
+    serving = engines.seen(name=name)
+    assert (serving["verdict"], serving["engine"]["task"]) == ("served", MODELS[index][1]), serving
 
 
 def test_an_engine_without_probes_is_waited_for_until_it_listens(engines):
@@ -282,7 +300,13 @@ def test_an_image_that_is_not_there(engines):
     failed(engines, "ErrImageNeverPull")
 
 
-def test_no_gpu_to_spare_beside_the_old_pod(engines):
+@pytest.fixture
+def impatient(monkeypatch):
+    """What may only have to wait is called hopeless sooner; how long that really takes is told by the unit tests."""
+    monkeypatch.setattr(progress, "PATIENCE_S", 4.0)
+
+
+def test_no_gpu_to_spare_beside_the_old_pod(engines, impatient):
     one_surge = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     engines.start(engines.engine(gpus=40), strategy=one_surge)
     assert engines.seen()["verdict"] == "served"
@@ -291,7 +315,7 @@ def test_no_gpu_to_spare_beside_the_old_pod(engines):
     assert serving["rollout"]["old"] == 1
 
 
-def test_a_quota_that_refuses(engines):
+def test_a_quota_that_refuses(engines, impatient):
     engines.apply(
         {
             "apiVersion": "v1",
@@ -301,8 +325,8 @@ def test_a_quota_that_refuses(engines):
         }
     )
     engines.start(engines.engine())
-    failed(engines, "refused", "exceeded quota")
     engines.start(engines.engine(), kind="StatefulSet", name="other")
+    failed(engines, "refused", "exceeded quota")
     failed(engines, "refused", "exceeded quota", kind="StatefulSet", name="other")
 
 
@@ -368,7 +392,7 @@ def test_what_happens_around_it_is_named_and_waited_for(engines, kubectl):
 
 @pytest.mark.ours
 def test_an_api_server_that_is_restarted_is_waited_for(engines, cluster):
-    engines.start(engines.engine(deaths="slow:20"))
+    engines.start(engines.engine(deaths="slow:12"))
     with ThreadPoolExecutor() as pool:
         watching = pool.submit(engines.seen, seen="", wait=PATIENCE_S)
         time.sleep(3)
@@ -454,39 +478,62 @@ def verify(cluster, folder: Path, namespace, *arguments, environment=None, **var
     }
 
 
-def test_the_role_shows_how_far_it_is(engines, cluster, tmp_path):
-    engines.start(engines.engine(deaths="slow:12"))
-    done = verify(cluster, tmp_path, engines.namespace)
+# What the role is asked about, by the part of a namespace's name: options of the engine, variables of the role.
+SERVING_CAUSE = {"verify_causes": ["serving_gpu_oom"]}
+DIES_AFTER_ITS_ANSWER = {"deaths": "cuda_oom@serving", "env": {"STANDIN_SERVING_REQUESTS": "1"}}
+ASKED = {
+    "loads": ({"deaths": "slow:10"}, {}),
+    "soaked": ({}, {**SERVING_CAUSE, "verify_soak": "8s"}),
+    "at-once": ({}, {"verify_causes": ["kv_max_len"], "verify_soak": "300s"}),
+    "dies": (DIES_AFTER_ITS_ANSWER, {**SERVING_CAUSE, "verify_soak": "300s"}),
+    "hangs": ({"deaths": "hang"}, {"verify_timeout": "15"}),
+}
+
+
+@pytest.fixture(scope="module")
+def asked(cluster, kubectl, tmp_path_factory):
+    """What the role said of each, some at a time: they mostly wait."""
+
+    def ask(name):
+        place = f"verify-{name}-{os.getpid()}"
+        kubectl("create", "namespace", place)
+        kubectl("wait", "--for=create", "serviceaccount/default", "-n", place, "--timeout=30s")
+        try:
+            engines = Engines(cluster, kubectl, place)
+            options, variables = ASKED[name]
+            engines.start(engines.engine(**options))
+            return verify(cluster, tmp_path_factory.mktemp(name), place, **variables)
+        finally:
+            kubectl("delete", "namespace", place, "--wait=false")
+
+    with ThreadPoolExecutor(3) as pool:
+        yield {name: pool.submit(ask, name) for name in ASKED}
+
+
+def test_the_role_shows_how_far_it_is(asked):
+    done = asked["loads"].result()
     assert (done["outcome"]["verdict"], done["outcome"]["verifiable"]) == ("served", True)
     assert "loads the model" in done["printed"]
     assert done["printed"].count("TASK [") < 20
 
 
-def test_a_serving_cause_is_held_only_after_the_soak(engines, cluster, tmp_path):
-    engines.start(engines.engine())
-    soaked = {"verify_causes": ["serving_gpu_oom"], "verify_soak": "12s"}
-    held = verify(cluster, tmp_path, engines.namespace, **soaked)["outcome"]
+def test_a_serving_cause_is_held_only_after_the_soak(asked):
+    held = asked["soaked"].result()["outcome"]
     assert held["verdict"] == "held"
-    assert held["seconds"] >= 12
-    assert (
-        verify(cluster, tmp_path, engines.namespace, verify_causes=["kv_max_len"])["outcome"]["verdict"]
-        == "served"
-    )
+    assert held["seconds"] >= 8
+    served = asked["at-once"].result()["outcome"]
+    assert served["verdict"] == "served"
+    assert served["seconds"] < 300
 
 
-def test_a_death_within_the_soak_is_a_failure(engines, cluster, tmp_path):
-    dying = engines.engine(deaths="cuda_oom@serving", env={"STANDIN_SERVING_SECONDS": "12"})
-    engines.start(dying)
-    engines.wait_until_ready()
-    soaked = {"verify_causes": ["serving_gpu_oom"], "verify_soak": "60s"}
-    outcome = verify(cluster, tmp_path, engines.namespace, **soaked)["outcome"]
+def test_a_death_within_the_soak_is_a_failure(asked):
+    outcome = asked["dies"].result()["outcome"]
     assert outcome["verdict"] == "failed"
     assert "served before" in outcome["sentence"]
 
 
-def test_everything_ends_by_the_timeout(engines, cluster, tmp_path):
-    engines.start(engines.engine(deaths="hang"))
-    outcome = verify(cluster, tmp_path, engines.namespace, verify_timeout="15")["outcome"]
+def test_everything_ends_by_the_timeout(asked):
+    outcome = asked["hangs"].result()["outcome"]
     assert outcome["verdict"] == "failed"
     assert "not decided within" in outcome["sentence"]
     assert outcome["seconds"] < 60

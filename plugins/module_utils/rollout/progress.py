@@ -31,6 +31,7 @@ _CANT_START = (
 )
 _BEING_MADE = ("ContainerCreating", "PodInitializing")
 _LONGEST = 300
+_HASH = "pod-template-hash"
 
 
 class Problem(NamedTuple):
@@ -135,19 +136,10 @@ def _label(pod, key):
 def _deployment(raw, pods, generation, replica_sets):
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     desired = _count(spec.get("replicas"), 1)
-    revision = (meta(raw).get("annotations") or {}).get("deployment.kubernetes.io/revision")
-    current = next(
-        (
-            item
-            for item in replica_sets
-            if (meta(item).get("annotations") or {}).get("deployment.kubernetes.io/revision") == revision
-            and _owned_by(item, raw)
-        ),
-        None,
-    )
+    current = _current_set(raw, replica_sets)
     observed = _observed(raw, generation)
-    code = _label(current, "pod-template-hash") if current and observed else None
-    new, old = _split(pods, lambda pod: code is not None and _label(pod, "pod-template-hash") == code)
+    code = _label(current, _HASH) if current and observed else None
+    new, old = _split(pods, lambda pod: code is not None and _label(pod, _HASH) == code)
     updated, total = status.get("updatedReplicas") or 0, status.get("replicas") or 0
     available = status.get("availableReplicas") or 0
     finished = observed and updated >= desired and total == updated and available >= updated
@@ -155,6 +147,23 @@ def _deployment(raw, pods, generation, replica_sets):
         desired, updated if observed else 0, _ready(new), len(old), finished and not old, observed
     )
     return done, new
+
+
+def _current_set(raw, replica_sets):
+    """The ReplicaSet of a Deployment's template, found as its controller finds it; None until it is made.
+
+    The revision in the annotations is still the old one when the change is observed and the pods before it are only going (Recreate).
+    """
+    wanted = _unhashed(raw)
+    own = [item for item in replica_sets if _owned_by(item, raw) and _unhashed(item) == wanted]
+    return min(own, key=lambda item: meta(item).get("creationTimestamp") or "", default=None)
+
+
+def _unhashed(raw):
+    """A pod template without the label that tells ReplicaSets apart."""
+    template = (raw.get("spec") or {}).get("template") or {}
+    labels = {key: value for key, value in (meta(template).get("labels") or {}).items() if key != _HASH}
+    return dict(template, metadata=dict(meta(template), labels=labels))
 
 
 def _owned_by(raw, owner):

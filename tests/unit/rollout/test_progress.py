@@ -52,27 +52,39 @@ def deployment(**status):
             "generation": 3,
             "annotations": {"deployment.kubernetes.io/revision": "2"},
         },
-        "spec": {"replicas": 2},
+        "spec": {"replicas": 2, "template": template("new")},
         "status": {**counts, **status},
     }
 
 
-def replica_set(revision, code, owner="uid-d"):
+def template(image, **labels):
+    return {"metadata": {"labels": {"app": "d", **labels}}, "spec": {"containers": [{"image": image}]}}
+
+
+def replica_set(revision, code, owner="uid-d", image=None, made=BEFORE):
     return {
         "metadata": {
             "labels": {"pod-template-hash": code},
             "annotations": {"deployment.kubernetes.io/revision": revision},
             "ownerReferences": [{"uid": owner}],
-        }
+            "creationTimestamp": made,
+        },
+        "spec": {"template": template(image or code, **{"pod-template-hash": code})},
     }
 
 
-SETS = [replica_set("1", "old"), replica_set("2", "new"), replica_set("2", "strange", owner="other")]
+SETS = [
+    replica_set("1", "old"),
+    # Of two with the same template the controller takes the one that was first.
+    replica_set("2", "second", image="new", made=AFTER),
+    replica_set("2", "new"),
+    replica_set("2", "strange", owner="other", image="new", made="2020-01-01T00:00:00Z"),
+]
 NEW, OLD = {"pod-template-hash": "new"}, {"pod-template-hash": "old"}
 
 
-def of_deployment(raw, pods, generation=None):
-    return progress.progress_of(raw, pods, None, generation, SETS)
+def of_deployment(raw, pods, generation=None, sets=SETS):
+    return progress.progress_of(raw, pods, None, generation, sets)
 
 
 def test_a_deployment_is_finished_when_all_pods_are_new_and_available():
@@ -101,6 +113,15 @@ def test_an_old_pod_is_left_unless_it_is_going():
     assert not of_deployment(deployment(), [*pods, pod("c", labels=OLD)])[0].finished
     going = pod("c", labels=OLD, metadata={"deletionTimestamp": AFTER})
     assert of_deployment(deployment(), [*pods, going])[0].finished
+
+
+def test_pods_that_a_change_only_takes_away_yet_are_old():
+    """With Recreate the change is observed and the revision is still that of before, until the last old pod is gone."""
+    raw = deployment(updatedReplicas=0, availableReplicas=0)
+    raw["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1"
+    pods = [pod("a", labels=OLD), pod("b", labels=OLD, metadata={"deletionTimestamp": AFTER})]
+    done, new = of_deployment(raw, pods, sets=[replica_set("1", "old")])
+    assert (done.observed, done.updated, done.old, new) == (True, 0, 1, [])
 
 
 def test_a_generation_that_the_object_has_not_yet_is_waited_for():
