@@ -215,7 +215,7 @@ def _next(item, first, limits):
         and read
         and (first["state"], first["how"]) == ("planned", "patch")
     ):
-        return "add -e vllm_oom_patch_dir=DIR to have the patch written for its source"
+        return "the patch for its source is in the directory of vllm_oom_patch_dir, where one is given"
     if applied.get("step") is None:
         why = clean(applied.get("why"))
         # What the step needs, or who reverts it, is said beside it.
