@@ -17,7 +17,7 @@ from .server import engine_of
 
 # A pod that finds no place, or that a quota refuses, may only have to wait for the pods that it replaces, for a new node
 # or for a scheduler that hasn't looked again.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 # The node controller takes 40 s to call a node not ready and 300 s to evict its pods; a kubelet's restart is shorter.
 NODE_PATIENCE_S = 120.0
 # Reasons of a waiting container that no waiting helps against. ErrImagePull turns into ImagePullBackOff when it comes again.

@@ -304,12 +304,12 @@ def unplaced(seconds, reason="Unschedulable"):
 
 def test_no_room_is_named_at_once_and_final_when_nothing_makes_room():
     sentence = "pod p finds no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    assert problems(unplaced(5)) == [(sentence, False)]
-    assert problems(unplaced(40)) == [(sentence, True)]
+    assert problems(unplaced(45)) == [(sentence, False)]
+    assert problems(unplaced(90)) == [(sentence, True)]
     going = pod("old", metadata={"deletionTimestamp": AFTER})
-    assert problems(unplaced(40), others=[going]) == [(sentence, False)]
+    assert problems(unplaced(90), others=[going]) == [(sentence, False)]
     scaled = {"reason": "TriggeredScaleUp", "involvedObject": {"uid": "uid-p"}}
-    assert problems(unplaced(40), events=[scaled]) == [(sentence, False)]
+    assert problems(unplaced(90), events=[scaled]) == [(sentence, False)]
     assert problems(unplaced(4000, "SchedulingGated"))[0][1] is False
 
 
