@@ -231,7 +231,10 @@ def test_what_is_no_command_is_not_shown_as_one():
 
 @pytest.mark.parametrize(
     ("uid", "said"),
-    [("5f1c", "the patch for its source is in the directory of vllm_oom_patch_dir, where one is given"), (None, "")],
+    [
+        ("5f1c", "the patch for its source is in the directory of vllm_oom_patch_dir, where one is given"),
+        (None, ""),
+    ],
 )
 def test_a_patch_can_be_had_of_an_object_that_was_read(uid, said):
     patch = documents.delivery("patch", "Argo CD (Application/llm) reverts it")

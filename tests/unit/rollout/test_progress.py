@@ -83,8 +83,8 @@ SETS = [
 NEW, OLD = {"pod-template-hash": "new"}, {"pod-template-hash": "old"}
 
 
-def of_deployment(raw, pods, generation=None, sets=SETS):
-    return progress.progress_of(raw, pods, None, generation, sets)
+def of_deployment(raw, pods, generation=None, sets=None):
+    return progress.progress_of(raw, pods, None, generation, SETS if sets is None else sets)
 
 
 def test_a_deployment_is_finished_when_all_pods_are_new_and_available():

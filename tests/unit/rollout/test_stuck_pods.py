@@ -30,11 +30,13 @@ def waiting(reason):
     return {"state": {"waiting": {"reason": reason}}, "restartCount": 0}
 
 
-def pod(name="llama-0", engine=ENDED, ready=False, owner="u-set", going=False, init=None):
+def pod(name="llama-0", engine=..., ready=False, owner="u-set", going=False, init=None):
     metadata = {"name": name, "uid": f"u-{name}", "ownerReferences": [{"uid": owner}]}
     if going:
         metadata["deletionTimestamp"] = "2026-11-30T07:00:00Z"
     status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    if engine is ...:
+        engine = ENDED
     if engine:
         status["containerStatuses"] = [dict(engine, name="vllm")]
     if init:
