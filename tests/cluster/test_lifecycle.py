@@ -24,6 +24,8 @@ from testcluster.processes import Processes
 PROGRAM = """
 import signal, sys
 from testcluster.cluster import own_cluster
+# Whoever runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with own_cluster() as made:
     print(made.folder, flush=True)
     signal.pause()
