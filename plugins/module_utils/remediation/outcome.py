@@ -197,9 +197,10 @@ def _not_restored(item):
 
 
 def _remains(item, rounds, verdict):
-    """Whether a change of ours is still at the object."""
+    """Whether a change of ours is still at the object that the command takes back. What has just refused would refuse again: its
+    sentence says the way out."""
     if item.get("withdrawn"):
-        return verdict != "undone"
+        return verdict != "undone" and not _not_restored(item)
     return verdict != "undone" and any(_is_written(one) for one in rounds)
 
 

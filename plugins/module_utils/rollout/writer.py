@@ -17,7 +17,7 @@ import socket
 import uuid
 from typing import Any, NamedTuple
 
-from ..documents import DocumentError
+from ..documents import UNDO_ANNOTATION, DocumentError
 from ..engine.settings import engine_settings
 from ..engine.versions import image_version
 from ..evidence.client import ApiError
@@ -626,6 +626,8 @@ class _Restored(_Work):
         try:
             for item in reversed(taken):
                 after = undo.restore(item, after)
+        except undo.ChangedSince as error:
+            self.refuse(f"{self.place.shown}: {error}. {self._way_out(error.paths)}")
         except DocumentError as error:
             self.refuse(f"{self.place.shown}: {error}")
         patch = differences.json_patch(raw, after, guard=False)
@@ -641,6 +643,14 @@ class _Restored(_Work):
 
     def _is_meant(self, item):
         return self.options.get("restore") != "run" or item["run"] == self.options.get("run")
+
+    def _way_out(self, paths):
+        """What to do where somebody has changed the fields ``paths`` since."""
+        space = f"-n {self.place.namespace} " if self.place.namespace else ""
+        return (
+            f"Set {', '.join(paths)} by hand to what our change made of it and take it back again, or give up the record and keep"
+            f" all as it is: kubectl {space}annotate {self.place.kind.lower()} {self.place.name} {UNDO_ANNOTATION}-"
+        )
 
     def _nothing(self, notes):
         if not notes.records:

@@ -232,7 +232,9 @@ def test_a_rollback_is_undone_only_where_it_was_done():
         "Deployment llm/llama: It was restored. 0 of 1 ready.",
     )
     assert (second["verdict"], second["problem"]) == (None, "changed since")
-    assert second["undo"]
+    # The command that has just refused would refuse again; one that was only asked for is the one to give.
+    assert second["undo"] is None
+    assert third["undo"] == UNDO.replace("llama", "c")
     assert (third["verdict"], third["problem"]) == (None, None)
 
 
