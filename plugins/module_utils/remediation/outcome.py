@@ -20,7 +20,7 @@ from ..documents import (
     outcome_document,
     require,
 )
-from .wording import in_words
+from .wording import in_words, run_name
 
 _CONSUMER = "the outcome of a remediation"
 # Verdicts with which a run was for something.
@@ -83,7 +83,7 @@ def outcome(plan, done=(), diagnosis=None, found=None, access=None):
 
 def _notes(found):
     notes = [
-        f"{_name(item, {})} is being changed by run {item['run']} on host {item['host']}, which holds it until {item['until']}"
+        f"{_name(item, {})} is being changed by {run_name(item['run'])} on host {item['host']}, which holds it until {item['until']}"
         for item in found.get("objects") or ()
         if item["held"]
     ]
@@ -289,7 +289,7 @@ def _changes(rounds):
 
 
 def _inherited(found):
-    return f"go on with what run {found['run']} changed at {found['at']} ({'; '.join(found.get('changes') or [])})"
+    return f"go on with what {run_name(found['run'])} changed at {found['at']} ({'; '.join(found.get('changes') or [])})"
 
 
 def _stop(text):

@@ -25,6 +25,7 @@ from ..evidence.pods import recognise_engine
 from ..evidence.redact import Redactor
 from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
+from ..remediation.wording import run_name
 from ..remediation.workload_kinds import layout_of
 from . import dry_run, field_values, owners, places, records, rights, stuck_pods, wishes, wording
 from .access import Unsettled, stamp
@@ -530,7 +531,7 @@ class _Present(_Work):
         self.result.update(mode="unchanged", sentence=f"{self.place.shown} is so already")
         if held:
             self.result["sentence"] += (
-                f"; run {held['run']} on host {held['host']} is at work on it until {held['until']}"
+                f"; {run_name(held['run'])} on host {held['host']} is at work on it until {held['until']}"
             )
         if not found:
             return
@@ -539,7 +540,7 @@ class _Present(_Work):
             return
         self.result["at"] = found["at"]
         self.result["sentence"] += (
-            f"; run {found['run']} changed it at {found['at']} and didn't come to a verdict"
+            f"; {run_name(found['run'])} changed it at {found['at']} and didn't come to a verdict"
         )
         if not (self.options.get("run") and self.options.get("lease")) or owners.why_not_live(self.place):
             return
@@ -655,7 +656,7 @@ class _Restored(_Work):
     def _nothing(self, notes):
         if not notes.records:
             return f"{self.place.shown} has no undo record: nothing was changed by this collection, or it was taken back already"
-        return f"{self.place.shown} has no undo record of run {self.options.get('run')}"
+        return f"{self.place.shown} has no undo record of {run_name(self.options.get('run'))}"
 
     def _take_steps(self, raw, made):
         steps = undo.record(content(raw), content(made))["steps"]
