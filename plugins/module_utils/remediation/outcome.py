@@ -25,7 +25,7 @@ from .wording import in_words, run_name
 _CONSUMER = "the outcome of a remediation"
 # Verdicts with which a run was for something.
 GOOD = ("starts", "served", "held")
-_WRITTEN = ("mode", "sentence", "at", "run", "warnings")
+_WRITTEN = ("mode", "sentence", "at", "run", "warnings", "found")
 _VERIFIED = ("verdict", "verifiable", "seconds", "sentence")
 _OBJECT = ("namespace", "kind", "name", "api_version", "path")
 _MOST_SHOWN = 4

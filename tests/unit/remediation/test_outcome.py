@@ -166,6 +166,7 @@ def test_what_a_killed_run_changed_is_named_and_can_be_taken_back():
     taken = dict(one_round("served", dict(WRITTEN, found=found)), changes=[])
     made = became(taken, ended={"changed": True, "mode": "written"})
     assert made["undo"] == UNDO
+    assert made["attempts"][0]["written"]["found"] == found
     assert "go on with what run-0 changed at then (--max-model-len: 16384 -> 8192)" in made["sentence"]
 
 
