@@ -648,9 +648,10 @@ class _Restored(_Work):
     def _way_out(self, paths):
         """What to do where somebody has changed the fields ``paths`` since."""
         space = f"-n {self.place.namespace} " if self.place.namespace else ""
+        kind = self.place.kind.lower() + ("" if self.place.group in ("", "apps") else f".{self.place.group}")
         return (
             f"Set {', '.join(paths)} by hand to what our change made of it and take it back again, or give up the record and keep"
-            f" all as it is: kubectl {space}annotate {self.place.kind.lower()} {self.place.name} {UNDO_ANNOTATION}-"
+            f" all as it is: kubectl {space}annotate {kind} {self.place.name} {UNDO_ANNOTATION}-"
         )
 
     def _nothing(self, notes):
