@@ -757,7 +757,8 @@ def outcome_attempt(**more):
     """One change of an object and what came of it.
 
     step: of the plan; changes: its CHANGEs; written: what module ``workload`` returned of its write (``changed, mode, sentence, at,
-    run, record, missing, warnings``); verification: what role ``verify`` found (``verdict, verifiable, seconds, sentence``), or None.
+    run, record, missing, warnings``, and ``found: {run, at, changes}`` where a killed run had changed it before); verification:
+    what role ``verify`` found (``verdict, verifiable, seconds, sentence``), or None.
     """
     return dict({"step": None, "changes": [], "written": None, "verification": None}, **more)
 

@@ -302,6 +302,7 @@ def test_a_field_that_somebody_changed_since_is_left_with_its_three_values(scene
     now = scene.spec("Deployment", "since")
     refused = scene.refused("Deployment", "since", state="restored")
     assert "before our change: 8192; by our change: 4096; now: 16384" in str(refused)
+    assert str(refused).endswith(f"kubectl -n {NAMESPACE} annotate deployment since vllm-runbook.oom/undo-")
     assert scene.spec("Deployment", "since") == now
 
 

@@ -14,6 +14,7 @@ from ..quantities import GIB, parse_quantity, quantity_bytes, show_bytes
 from ..times import parse_time
 from .costs import SLICE, is_gpu
 from .edited import object_name
+from .wording import run_name
 
 
 def of_object(pods, collected_at=None, run=None):
@@ -68,7 +69,7 @@ def left_behind(workload, collected_at):
     if until is None or now is None or until > now or own.get("verdict") is not None:
         return []
     return [
-        f"run {own['run']} changed {_name(workload)} at {own['at']} and ended before it said what came of it: the change is in force"
+        f"{run_name(own['run'])} changed {_name(workload)} at {own['at']} and ended before it said what came of it: the change is in force"
     ]
 
 

@@ -20,12 +20,12 @@ from ..documents import (
     outcome_document,
     require,
 )
-from .wording import in_words
+from .wording import in_words, run_name
 
 _CONSUMER = "the outcome of a remediation"
 # Verdicts with which a run was for something.
 GOOD = ("starts", "served", "held")
-_WRITTEN = ("mode", "sentence", "at", "run", "warnings")
+_WRITTEN = ("mode", "sentence", "at", "run", "warnings", "found")
 _VERIFIED = ("verdict", "verifiable", "seconds", "sentence")
 _OBJECT = ("namespace", "kind", "name", "api_version", "path")
 _MOST_SHOWN = 4
@@ -83,7 +83,7 @@ def outcome(plan, done=(), diagnosis=None, found=None, access=None):
 
 def _notes(found):
     notes = [
-        f"{_name(item, {})} is being changed by run {item['run']} on host {item['host']}, which holds it until {item['until']}"
+        f"{_name(item, {})} is being changed by {run_name(item['run'])} on host {item['host']}, which holds it until {item['until']}"
         for item in found.get("objects") or ()
         if item["held"]
     ]
@@ -197,9 +197,10 @@ def _not_restored(item):
 
 
 def _remains(item, rounds, verdict):
-    """Whether a change of ours is still at the object."""
+    """Whether a change of ours is still at the object that the command takes back. What has just refused would refuse again: its
+    sentence says the way out."""
     if item.get("withdrawn"):
-        return verdict != "undone"
+        return verdict != "undone" and not _not_restored(item)
     return verdict != "undone" and any(_is_written(one) for one in rounds)
 
 
@@ -288,7 +289,7 @@ def _changes(rounds):
 
 
 def _inherited(found):
-    return f"go on with what run {found['run']} changed at {found['at']} ({'; '.join(found.get('changes') or [])})"
+    return f"go on with what {run_name(found['run'])} changed at {found['at']} ({'; '.join(found.get('changes') or [])})"
 
 
 def _stop(text):

@@ -19,6 +19,7 @@ from . import shell_words
 from .differences import ABSENT, blocks, json_patch, steps
 from .json_patch import copied, same
 from .object_paths import NAMES, locate_segments, segments_of, value_at
+from .wording import value as in_words
 
 _FLAG = re.compile(r"--?[A-Za-z]")
 _INNER_FLAG = re.compile(r"\s--?[A-Za-z]")
@@ -164,7 +165,7 @@ def _texts_in(value):
 def undo(undo_record, live):
     """The JSON patch that takes a change back on the object as it is now; empty where it has been taken back already.
 
-    Raises DocumentError, with the three values, where somebody has changed a field since.
+    Raises ChangedSince, with three values for each of them, where somebody has changed fields since.
     """
     restored = restore(undo_record, live)
     return json_patch(live, restored)
@@ -172,18 +173,33 @@ def undo(undo_record, live):
 
 def restore(undo_record, live):
     """The object as it would be without the change; see ``undo``. A step that was taken back by hand is none."""
-    found = copied(live)
+    found, refused = copied(live), []
     try:
         for item in reversed(undo_record["steps"]):
-            if not _is_back(item, found):
-                _back(item, found, "after", "before")
-    except DocumentError as error:
-        if _is_undone(undo_record, live):
-            return live
-        if isinstance(error, _ChangedSince):
-            raise DocumentError(error.sentence(secrets_of(live))) from error
-        raise
-    return found
+            # The other places of a list mean nothing once one of its items couldn't be taken back.
+            if any(_share_list(item, error.item) for error in refused):
+                continue
+            try:
+                if not _is_back(item, found):
+                    _back(item, found, "after", "before")
+            except _FieldChanged as error:
+                refused.append(error)
+    except DocumentError:
+        if not refused and not _is_undone(undo_record, live):
+            raise
+    else:
+        if not refused:
+            return found
+    if _is_undone(undo_record, live):
+        return live
+    raise ChangedSince(list(reversed(refused)), secrets_of(live))
+
+
+def _share_list(one, other):
+    """Whether two steps are at items of the same list that are told apart by their place alone."""
+    if "at" not in one or "at" not in other or one["named"] or other["named"]:
+        return False
+    return segments_of(one["path"])[:-1] == segments_of(other["path"])[:-1]
 
 
 def _is_back(item, raw):
@@ -280,7 +296,7 @@ def _text_back(item, current, now, then):
             _refuse(part | {"path": item["path"]}, current[at : at + len(part[now])])
         shift += len(part["after"]) - len(part["before"])
     if len(current) != item["text_length"] - (0 if now == "after" else grown):
-        raise DocumentError(f"{item['path']} has been changed since: change it by hand")
+        _refuse(item, current)
     shift = 0
     for part in item["words"]:
         at = part["at"] if now != "after" else part["at"] - shift
@@ -290,19 +306,21 @@ def _text_back(item, current, now, then):
 
 
 def _refuse(item, current):
-    raise _ChangedSince(item, current)
+    raise _FieldChanged(item, current)
 
 
-class _ChangedSince(DocumentError):
-    """Somebody has changed the field since."""
+class _FieldChanged(DocumentError):
+    """Somebody has changed one field since."""
 
     def __init__(self, item, current):
         super().__init__(f"{item['path']} has been changed since")
         self.item, self.current = item, current
 
     def sentence(self, secrets):
-        """With the three values."""
+        """With the three values; of a text in which some words were changed there are none."""
         path = self.item["path"]
+        if "words" in self.item:
+            return f"{path} has been changed since"
         values = {
             "before our change": self.item.get("before", ABSENT),
             "by our change": self.item.get("after", ABSENT),
@@ -310,7 +328,15 @@ class _ChangedSince(DocumentError):
         }
         name = segments_of(path)[-1]
         shown = "; ".join(f"{word}: {_shown(name, value, secrets)}" for word, value in values.items())
-        return f"{path} has been changed since, so it isn't taken back ({shown})"
+        return f"{path} has been changed since ({shown})"
+
+
+class ChangedSince(DocumentError):
+    """Somebody has changed fields since: ``paths``, in the order of the change."""
+
+    def __init__(self, errors, secrets):
+        super().__init__("; ".join(error.sentence(secrets) for error in errors))
+        self.paths = list(dict.fromkeys(error.item["path"] for error in errors))
 
 
 def _shown(name, value, secrets):
@@ -319,4 +345,5 @@ def _shown(name, value, secrets):
     if any({text, *re.split(_BETWEEN, text)} & secrets for text in _texts_in([value])):
         return flags.HIDDEN
     hidden = flags.without_secrets(name, value)
-    return str(hidden[0] if isinstance(hidden, list) and len(hidden) == 1 else hidden)[:_MAX_SHOWN]
+    items = hidden if isinstance(hidden, list) else [hidden]
+    return ", ".join(str(in_words(item)) for item in items)[:_MAX_SHOWN]

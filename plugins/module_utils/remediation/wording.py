@@ -19,6 +19,11 @@ def value(given):
     return "on" if given is True else given
 
 
+def run_name(run):
+    """``run-1f0c2a7b9d3e``, and an id that was given as ``run ID``."""
+    return run if str(run).startswith("run-") else f"run {run}"
+
+
 def _asked(change):
     """Of what only a person does, as it is recommended."""
     text = f"{change['direction']} {change['name']}"

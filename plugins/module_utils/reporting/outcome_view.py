@@ -101,7 +101,8 @@ def object_view(item):
     attempt that failed, in a sentence each; attempts: see ``_attempt_view``; undo: the command that takes everything back.
     """
     verdict = _verdict(item)
-    first, last = _failure(item.get("first_failure")), _failure(item.get("last_failure"))
+    first = _failure(item.get("first_failure")) or _inherited(item)
+    last = _failure(item.get("last_failure"))
     return {
         "ref": object_ref(item),
         "namespace": clean((item.get("object") or {}).get("namespace")) or None,
@@ -151,6 +152,25 @@ def _failure(failure):
     }
 
 
+def _inherited(item):
+    """Instead of the failure before a killed run's changes, which only that run knew; None where there are none."""
+    for attempt in item.get("attempts") or []:
+        found = (attempt.get("written") or {}).get("found")
+        if found:
+            said = f"not known: the change was made by an earlier run ({clean(found['run'])})"
+            return {"pod": "", "cause": None, "means": "", "sentence": said}
+    return None
+
+
+def _what(attempt):
+    """The changes of an attempt, those of a killed run that it went on with first."""
+    found = (attempt.get("written") or {}).get("found") or {}
+    own = [change_line(change) for change in attempt.get("changes") or []]
+    earlier = [clean(text) for text in found.get("changes") or []]
+    by = f" (by {clean(found['run'])})" if earlier else ""
+    return [text + by for text in earlier] + own
+
+
 def _attempt_view(number, attempt):
     """One change and what came of it: ``{number, step, what, written, missing, warnings, at, record, changed, verdict,
     result, seconds}``; missing: rights; warnings: of the API server."""
@@ -158,7 +178,7 @@ def _attempt_view(number, attempt):
     return {
         "number": number,
         "step": attempt.get("step"),
-        "what": [change_line(change) for change in attempt.get("changes") or []],
+        "what": _what(attempt),
         "changed": _changed(attempt),
         "written": _MODE_WORDS.get(written.get("mode") or "") or clean(written.get("sentence")),
         "at": clean(written.get("at")) or None,

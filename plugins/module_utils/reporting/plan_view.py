@@ -359,11 +359,14 @@ def _size(value, is_bytes):
 
 
 def _reasons(entries):
-    """``[{what, why}]``: changes that aren't made, those with the same reason together."""
-    found: dict = {}
+    """``[{what, why}]``: changes that aren't made, each once with all its reasons, those with the same reasons together."""
+    reasons: dict = {}
     for entry in entries:
-        found.setdefault(clean(entry.get("why")), []).append(change_words(entry["change"]))
-    return [{"what": ", ".join(_unique(what)), "why": why} for why, what in found.items()]
+        reasons.setdefault(change_words(entry["change"]), []).append(clean(entry.get("why")))
+    found: dict = {}
+    for what, why in reasons.items():
+        found.setdefault("; ".join(_unique(why)), []).append(what)
+    return [{"what": ", ".join(what), "why": why} for why, what in found.items()]
 
 
 def _unique(texts):

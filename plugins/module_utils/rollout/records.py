@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ..documents import PENDING_ANNOTATION, UNDO_ANNOTATION, DocumentError
 from ..remediation.json_patch import copied
+from ..remediation.wording import run_name
 from ..times import parse_time
 from .access import stamp
 
@@ -97,7 +98,7 @@ def held_by_other(notes, run, now, shown):
     if pending is None or pending["run"] == run or parse_time(pending["until"]) <= now:
         return None
     return (
-        f"{shown} is being changed by run {pending['run']} on host {pending['host']}, which holds it until {pending['until']}:"
+        f"{shown} is being changed by {run_name(pending['run'])} on host {pending['host']}, which holds it until {pending['until']}:"
         " wait for its end"
     )
 

@@ -17,7 +17,7 @@ import socket
 import uuid
 from typing import Any, NamedTuple
 
-from ..documents import DocumentError
+from ..documents import UNDO_ANNOTATION, DocumentError
 from ..engine.settings import engine_settings
 from ..engine.versions import image_version
 from ..evidence.client import ApiError
@@ -25,6 +25,7 @@ from ..evidence.pods import recognise_engine
 from ..evidence.redact import Redactor
 from ..remediation import as_written, differences, undo
 from ..remediation.json_patch import same
+from ..remediation.wording import run_name
 from ..remediation.workload_kinds import layout_of
 from . import dry_run, field_values, owners, places, records, rights, stuck_pods, wishes, wording
 from .access import Unsettled, stamp
@@ -530,7 +531,7 @@ class _Present(_Work):
         self.result.update(mode="unchanged", sentence=f"{self.place.shown} is so already")
         if held:
             self.result["sentence"] += (
-                f"; run {held['run']} on host {held['host']} is at work on it until {held['until']}"
+                f"; {run_name(held['run'])} on host {held['host']} is at work on it until {held['until']}"
             )
         if not found:
             return
@@ -539,7 +540,7 @@ class _Present(_Work):
             return
         self.result["at"] = found["at"]
         self.result["sentence"] += (
-            f"; run {found['run']} changed it at {found['at']} and didn't come to a verdict"
+            f"; {run_name(found['run'])} changed it at {found['at']} and didn't come to a verdict"
         )
         if not (self.options.get("run") and self.options.get("lease")) or owners.why_not_live(self.place):
             return
@@ -626,6 +627,8 @@ class _Restored(_Work):
         try:
             for item in reversed(taken):
                 after = undo.restore(item, after)
+        except undo.ChangedSince as error:
+            self.refuse(f"{self.place.shown}: {error}. {self._way_out(error.paths)}")
         except DocumentError as error:
             self.refuse(f"{self.place.shown}: {error}")
         patch = differences.json_patch(raw, after, guard=False)
@@ -642,10 +645,19 @@ class _Restored(_Work):
     def _is_meant(self, item):
         return self.options.get("restore") != "run" or item["run"] == self.options.get("run")
 
+    def _way_out(self, paths):
+        """What to do where somebody has changed the fields ``paths`` since."""
+        space = f"-n {self.place.namespace} " if self.place.namespace else ""
+        kind = self.place.kind.lower() + ("" if self.place.group in ("", "apps") else f".{self.place.group}")
+        return (
+            f"Set {', '.join(paths)} by hand to what our change made of it and take it back again, or give up the record and keep"
+            f" all as it is: kubectl {space}annotate {kind} {self.place.name} {UNDO_ANNOTATION}-"
+        )
+
     def _nothing(self, notes):
         if not notes.records:
             return f"{self.place.shown} has no undo record: nothing was changed by this collection, or it was taken back already"
-        return f"{self.place.shown} has no undo record of run {self.options.get('run')}"
+        return f"{self.place.shown} has no undo record of {run_name(self.options.get('run'))}"
 
     def _take_steps(self, raw, made):
         steps = undo.record(content(raw), content(made))["steps"]

@@ -23,7 +23,13 @@ def play(playbook, *options, **variables):
 
 def test_saved_evidence_is_planned_and_saved(tmp_path):
     out = tmp_path / "out"
-    done = play(REMEDIATE, bundle=str(EXAMPLES / "max-model-len"), min_model_len="8000", output_dir=str(out))
+    done = play(
+        REMEDIATE,
+        bundle=str(EXAMPLES / "max-model-len"),
+        min_model_len="8000",
+        allow="eager, risks",
+        output_dir=str(out),
+    )
     assert done.returncode == 0, done.stdout
     assert "--max-model-len: 40960 -> 18224" in done.stdout
     assert sorted(path.name for path in out.iterdir()) == [
@@ -43,6 +49,7 @@ def test_saved_evidence_is_planned_and_saved(tmp_path):
     assert made["first_failure"]["cause"] == "kv_max_len"
     limits = json.loads((out / "plan.json").read_text())["limits"]
     assert (limits["min_model_len"], limits["apply"], limits["max_memory"]) == (8000, False, None)
+    assert limits["allow"] == ["eager", "risks"]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +60,26 @@ def test_saved_evidence_is_planned_and_saved(tmp_path):
             {"bundle": "x", "apply": "true"},
             "vllm_oom_bundle and vllm_oom_apply exclude each other",
         ),
-        (REMEDIATE, {"aply": "true"}, "vllm_oom_aply is no variable of this playbook"),
+        (
+            REMEDIATE,
+            {"aply": "true"},
+            "vllm_oom_aply is no variable of this playbook; did you mean vllm_oom_apply?",
+        ),
+        (REMEDIATE, {"api_key": "x"}, "give the engine's key in the environment variable VLLM_OOM_API_KEY."),
+        (
+            REMEDIATE,
+            {"speed": "x"},
+            "vllm_oom_speed is no variable of this playbook; it knows vllm_oom_all_namespaces,",
+        ),
         (REMEDIATE, {"apply": "perhaps"}, "vllm_oom_apply must be true or false, not perhaps."),
         (REMEDIATE, {"on_failure": "panic"}, "vllm_oom_on_failure must be undo or next or keep, not panic."),
-        (REMEDIATE, {"max_memory": "lots"}, "vllm_oom_max_memory must be a size such as 96Gi, not lots."),
+        (
+            REMEDIATE,
+            {"max_memory": "lots"},
+            "vllm_oom_max_memory must be a size such as 96Gi, without a blank, not lots.",
+        ),
+        (REMEDIATE, {"max_memory": "96 Gi"}, "must be a size such as 96Gi, without a blank, not 96 Gi."),
+        (REMEDIATE, {"max_memory": 96}, "vllm_oom_max_memory of 96 is 96 bytes: did you mean 96Gi?"),
         (REMEDIATE, {"max_gpus": "0"}, "vllm_oom_max_gpus must be a whole number, at least 1, not 0."),
         (
             REMEDIATE,
@@ -66,6 +89,11 @@ def test_saved_evidence_is_planned_and_saved(tmp_path):
         (REMEDIATE, {"soak": "soon"}, "vllm_oom_soak must be a duration such as 30m"),
         (REMEDIATE, {"allow": "eager, speed"}, "vllm_oom_allow must name only cpu_offload, eager"),
         (REMEDIATE, {"allow": ["eager", "speed"]}, "not speed."),
+        (
+            REMEDIATE,
+            {"allow": {"eager": True}},
+            "vllm_oom_allow must be a list or a text with commas of cpu_offload,",
+        ),
         (
             REMEDIATE,
             {"fail_on": "certain"},

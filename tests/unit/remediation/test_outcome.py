@@ -166,7 +166,8 @@ def test_what_a_killed_run_changed_is_named_and_can_be_taken_back():
     taken = dict(one_round("served", dict(WRITTEN, found=found)), changes=[])
     made = became(taken, ended={"changed": True, "mode": "written"})
     assert made["undo"] == UNDO
-    assert "go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192)" in made["sentence"]
+    assert made["attempts"][0]["written"]["found"] == found
+    assert "go on with what run-0 changed at then (--max-model-len: 16384 -> 8192)" in made["sentence"]
 
 
 @pytest.mark.parametrize("mode", ["dry_run", "client_side"])
@@ -176,7 +177,7 @@ def test_what_a_killed_run_changed_is_not_gone_on_with_where_that_was_only_asked
     assert (made["verdict"], made["undo"]) == (None, UNDO)
     assert made["attempts"][0]["written"]["changed"] is False
     assert made["sentence"].startswith(
-        "Deployment llm/llama: would go on with what run run-0 changed at then (--max-model-len: 16384 -> 8192), set"
+        "Deployment llm/llama: would go on with what run-0 changed at then (--max-model-len: 16384 -> 8192), set"
     )
 
 
@@ -232,7 +233,9 @@ def test_a_rollback_is_undone_only_where_it_was_done():
         "Deployment llm/llama: It was restored. 0 of 1 ready.",
     )
     assert (second["verdict"], second["problem"]) == (None, "changed since")
-    assert second["undo"]
+    # The command that has just refused would refuse again; one that was only asked for is the one to give.
+    assert second["undo"] is None
+    assert third["undo"] == UNDO.replace("llama", "c")
     assert (third["verdict"], third["problem"]) == (None, None)
 
 
@@ -244,10 +247,7 @@ def test_what_other_runs_hold_and_what_could_not_be_listed_is_noted():
         found={"objects": [held, free], "unreadable": [{"object": "daemonsets.apps", "reason": "forbidden"}]},
     )["notes"]
     assert len(notes) == 2
-    assert (
-        notes[0]
-        == "Deployment llm/llama is being changed by run run-0 on host h1, which holds it until later"
-    )
+    assert notes[0] == "Deployment llm/llama is being changed by run-0 on host h1, which holds it until later"
     assert "daemonsets.apps (forbidden)" in notes[1]
 
 

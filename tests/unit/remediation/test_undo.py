@@ -22,7 +22,12 @@ from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.objec
     value_at,
 )
 from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.operations import patch
-from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.undo import record, restore, undo
+from ansible_collections.vllm_runbook.oom.plugins.module_utils.remediation.undo import (
+    ChangedSince,
+    record,
+    restore,
+    undo,
+)
 
 EDIT = {"path": "spec.template.spec.containers[vllm]"}
 SCRIPT = "exec vllm serve m \\\n  --max-model-len 8192 \\\n  --api-key=s3cr3t-value \\\n  --port 80\n"
@@ -258,3 +263,33 @@ def test_an_item_that_has_come_in_since_is_not_taken_for_ours():
     live = by_hand(found.after, "args", ["--max-model-len", "8192", "--port"])
     with pytest.raises(DocumentError, match="by our change: --enforce-eager; now: --port"):
         restore(found.undo, live)
+
+
+def test_all_fields_that_were_changed_since_are_named():
+    raw = deployment(["--max-model-len", "8192"], resources={"limits": {"memory": "8Gi"}}, env=[])
+    planned = [
+        flag(4096),
+        change("k8s", "resources.limits.memory", "set", "12Gi"),
+        change("k8s", "resources.requests.memory", "set", "9Gi"),
+    ]
+    found = patch(raw, EDIT, planned)
+    assert not found.refused
+    live = by_hand(found.after, "resources", {"limits": {"memory": "16Gi"}, "requests": {"memory": "10Gi"}})
+    with pytest.raises(ChangedSince) as refused:
+        restore(found.undo, live)
+    text = str(refused.value)
+    assert len(refused.value.paths) == 2
+    assert (
+        "resources.limits.memory has been changed since (before our change: 8Gi; by our change: 12Gi; now: 16Gi)"
+        in text
+    )
+    assert "by our change: memory: 9Gi; now: memory: 10Gi" in text
+    assert "args" not in text
+
+
+def test_an_item_that_was_changed_since_names_no_others_of_its_list():
+    raw = deployment(["--max-model-len", "8192", "--max-num-seqs", "8"])
+    found = patch(raw, EDIT, [flag(4096), flag(16, "max_num_seqs")])
+    with pytest.raises(ChangedSince) as refused:
+        restore(found.undo, by_hand(found.after, "args", ["--port", "1"]))
+    assert len(refused.value.paths) == 1

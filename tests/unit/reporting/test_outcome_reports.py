@@ -247,3 +247,23 @@ def test_a_verdict_that_is_none_is_refused(wrong):
 def test_another_document_is_refused():
     with pytest.raises(DocumentError, match="outcome/v1"):
         outcome_view({"schema": "x"})
+
+
+def test_what_a_killed_run_changed_is_shown_as_its_change():
+    found = {
+        "run": "run-0",
+        "at": "2026-11-30T06:00:00Z",
+        "changes": ["container vllm: --max-model-len: 40960 -> 18224"],
+    }
+    written = {"changed": True, "mode": "written", "sentence": "s", "at": found["at"], "found": found}
+    resumed = outcome(attempt(step=None, changes=[], written=written), first_failure=None)
+    assert console(resumed).startswith(
+        """\
+Deployment/qwen3 (namespace llm): it serves: the new engine answered a request
+  Before not known: the change was made by an earlier run (run-0)
+  Done   1. container vllm: --max-model-len: 40960 -> 18224 (by run-0)
+            written at 2026-11-30T06:00:00Z
+            served: it answered a request (after 73 s)
+"""
+    )
+    assert "- `container vllm: --max-model-len: 40960 -> 18224 (by run-0)`\n" in markdown(resumed)

@@ -62,6 +62,11 @@ def test_what_is_written_is_read_again():
             "b",
             "Deployment/llama is being changed by run a on host host-1, which holds it until 2026-11-30T07:03:00Z: wait for its end",
         ),
+        (
+            mark("run-1f0c"),
+            "b",
+            "Deployment/llama is being changed by run-1f0c on host host-1, which holds it until 2026-11-30T07:03:00Z: wait for its end",
+        ),
     ],
 )
 def test_another_runs_mark_holds_until_it_expires(pending, run, told):
