@@ -602,6 +602,8 @@ def test_an_example_is_shown_with_its_first_change_and_its_command(name, first):
 
 def test_what_is_refused_for_two_causes_is_listed_once():
     flag = "--gpu-memory-utilization"
-    text = console(object_plan(made(), rejected=[reason(flag, "the cache shrinks"), reason(flag, "no room beside it")]))
+    text = console(
+        object_plan(made(), rejected=[reason(flag, "the cache shrinks"), reason(flag, "no room beside it")])
+    )
     assert f"  Don't     - lower {flag}: the cache shrinks; no room beside it\n" in text
     assert text.count(f"lower {flag}") == 1
