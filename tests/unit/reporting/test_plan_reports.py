@@ -231,7 +231,10 @@ def test_what_is_no_command_is_not_shown_as_one():
 
 @pytest.mark.parametrize(
     ("uid", "said"),
-    [("5f1c", "the patch for its source is in the directory of vllm_oom_patch_dir, where one is given"), (None, "")],
+    [
+        ("5f1c", "the patch for its source is in the directory of vllm_oom_patch_dir, where one is given"),
+        (None, ""),
+    ],
 )
 def test_a_patch_can_be_had_of_an_object_that_was_read(uid, said):
     patch = documents.delivery("patch", "Argo CD (Application/llm) reverts it")
@@ -599,6 +602,8 @@ def test_an_example_is_shown_with_its_first_change_and_its_command(name, first):
 
 def test_what_is_refused_for_two_causes_is_listed_once():
     flag = "--gpu-memory-utilization"
-    text = console(object_plan(made(), rejected=[reason(flag, "the cache shrinks"), reason(flag, "no room beside it")]))
+    text = console(
+        object_plan(made(), rejected=[reason(flag, "the cache shrinks"), reason(flag, "no room beside it")])
+    )
     assert f"  Don't     - lower {flag}: the cache shrinks; no room beside it\n" in text
     assert text.count(f"lower {flag}") == 1
