@@ -448,6 +448,10 @@ def test_nothing_is_written_without_apply(stage):
     assert done.returncode == 0, done.stdout
     assert [call["check"] for call in stage.called("workload")] == [True, True, True]
     assert not stage.called("verification")
+    # Only the patches and the documents were made.
+    assert (
+        "changed: [localhost] => (item=" not in done.stdout.split("Ask the cluster what")[1].split("TASK")[0]
+    )
     ends = stage.outcomes
     assert {end["verdict"] for end in ends.values()} == {None}
     assert ends["asked"]["attempts"][0]["written"]["changed"] is False
@@ -472,6 +476,7 @@ def test_check_mode_with_apply_only_asks(stage):
     # The difference is that of the cluster, not of the reports.
     assert "evidence.json" in done.stdout
     assert '"schema"' not in done.stdout
+    assert "changed: [localhost] => (item=" in done.stdout.split("Ask the cluster what")[1].split("TASK")[0]
     assert [call["check"] for call in stage.called("workload")] == [True]
     assert not stage.called("verification")
     assert not stage.output.exists()
