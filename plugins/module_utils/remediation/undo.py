@@ -173,7 +173,8 @@ def undo(undo_record, live):
 
 def restore(undo_record, live):
     """The object as it would be without the change; see ``undo``. A step that was taken back by hand is none."""
-    found, refused = copied(live), []
+    found = copied(live)
+    refused: list[_FieldChanged] = []
     try:
         for item in reversed(undo_record["steps"]):
             # The other places of a list mean nothing once one of its items couldn't be taken back.
