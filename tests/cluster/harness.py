@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import workplace
@@ -33,8 +33,8 @@ class Run:
     report: str
     evidence: dict
     diagnosis: dict
-    plan: dict
-    outcome: dict
+    plan: dict = field(default_factory=dict)
+    outcome: dict = field(default_factory=dict)
 
     def pod(self, name: str) -> dict:
         """The diagnosis of one pod, by its name or the beginning of it (a Deployment's pods)."""
