@@ -477,7 +477,11 @@ def test_the_playbooks_change_verify_and_take_back_with_the_writers_token(
     named = {"namespace": NAMESPACE, "kubeconfig": _file(kubeconfig, tmp_path)}
     run = runbook(playbook=REMEDIATE, selector=f"app={dies}", max_memory="12Gi", apply=True, **named)
     assert run.became(dies)["verdict"] == "served", run.output
-    assert run.evidence["unreadable"] == []
+    # A log that the kubelet has just removed is no right that is missing.
+    unread = [
+        entry for entry in run.evidence["unreadable"] if "the node no longer has it" not in entry["reason"]
+    ]
+    assert unread == []
     back = runbook(playbook=ROLLBACK, workload=f"deployment/{dies}", **named)
     assert back.became(dies)["verdict"] == "undone", back.output
     assert kubectl.get("deployment", dies, "-n", NAMESPACE)["spec"] == before["spec"]
